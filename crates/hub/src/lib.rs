@@ -9,6 +9,7 @@ pub mod connection;
 mod control;
 pub mod core;
 pub mod event;
+mod held;
 mod history;
 mod inbox;
 pub mod liveness;

@@ -5,10 +5,10 @@ use crate::user::own_channel;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::Membership;
-use tavern_domain::presence::NodeEpoch;
+use tavern_domain::presence::{Attendance, NodeEpoch};
 use tavern_store::{
-    Commit, Deadline, Document, DocumentKey, NewInboxMessage, PresenceHold, PresenceKey, Row, RowKey,
-    Versioned,
+    ChannelVersionBump, Commit, Deadline, Document, DocumentKey, NewInboxMessage, PresenceHold, PresenceKey,
+    PresenceRow, Row, RowKey, Versioned,
 };
 use tavern_wire::record::{self, RecordError, read_membership, write_membership};
 
@@ -81,11 +81,7 @@ pub(crate) fn hold_of(
     }
 }
 
-/// When a hold is checked.
-pub(crate) fn hold_deadline(due: Time, key: &PresenceKey) -> Deadline {
-    Deadline::new(due, HOLD, &key.to_string())
-}
-
+/// The deadline that checks a hold.
 pub(crate) fn hold_deadline_key(key: &PresenceKey) -> RowKey {
     RowKey::Deadline { kind: HOLD.into(), name: key.to_string().into() }
 }
@@ -94,6 +90,27 @@ pub(crate) fn hold_deadline_key(key: &PresenceKey) -> RowKey {
 pub(crate) fn remove_hold(commit: &mut Commit, key: &PresenceKey) {
     commit.deletes.insert(0, RowKey::Hold(key.clone()));
     commit.deletes.insert(0, hold_deadline_key(key));
+}
+
+/// Adds a presence that differs from `before` to a commit, with the version of its channel and the deadline of its lost
+/// clients.
+pub(crate) fn add_presence(commit: &mut Commit, before: &Attendance, row: PresenceRow, changes: usize) {
+    let by = changes as u32;
+    match commit.raises.iter_mut().find(|raise| raise.channel == row.key.channel) {
+        Some(raise) => raise.by += by,
+        None => commit.raises.push(ChannelVersionBump { channel: row.key.channel.clone(), by }),
+    }
+    match row.attendance.next_wake() {
+        Some(due) => commit.deadlines.push(Deadline::new(due, GRACE, &row.key.to_string())),
+        None if before.next_wake().is_some() => {
+            commit.deletes.push(RowKey::Deadline { kind: GRACE.into(), name: row.key.to_string().into() });
+        }
+        None => {}
+    }
+    match row.attendance.is_present() {
+        true => commit.puts.push(Row::Presence(row)),
+        false => commit.deletes.push(RowKey::Presence(row.key)),
+    }
 }
 
 /// Adds an inbox message to a commit, and the deadline by which it is freed unread.

@@ -22,6 +22,7 @@ pub mod render;
 mod replies;
 pub mod rights_change;
 pub mod routing;
+pub(crate) mod row_cache;
 pub mod session;
 mod streams;
 pub mod sweep;
@@ -47,6 +48,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use listener::{Listener, ListenerId, Listeners};
 use routing::{RouteIndex, RoutingTable};
+use row_cache::RowCache;
 use session::Session;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -54,7 +56,7 @@ use std::sync::Arc;
 use tavern_domain::trace::TraceContext;
 use tavern_domain::{Channel, Time};
 use tavern_store::limits::RETRY_AFTER_MS;
-use tavern_store::{DocumentKey, StoreAnswer, StoreError, Ticket, Versioned, Work, Writer};
+use tavern_store::{StoreAnswer, StoreError, Ticket, Work, Writer};
 use tavern_wire::error::{Code, Refusal};
 
 pub struct Core {
@@ -75,8 +77,7 @@ pub struct Core {
     pub(crate) stats: Arc<crate::node::stats::Stats>,
     pub(crate) replies: Replies,
     pub(crate) bus_positions: BusPositions,
-    /// Documents of local users as they were last read or written here. May be stale: a commit expects their version.
-    pub(crate) documents: HashMap<DocumentKey, Option<Versioned<Arc<[u8]>>>, RandomState>,
+    pub(crate) cache: RowCache,
     notices: VecDeque<Notice>,
     tickets: u64,
     /// The time of the current turn.
@@ -165,7 +166,7 @@ impl Core {
             rng,
             replies: Replies::default(),
             bus_positions: BusPositions::default(),
-            documents: HashMap::default(),
+            cache: RowCache::default(),
             notices: VecDeque::new(),
             tickets: 0,
             now,

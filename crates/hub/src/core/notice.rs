@@ -4,11 +4,12 @@
 use crate::connection::CloseReason;
 use crate::core::listener::ListenerId;
 use crate::event::Message;
+use crate::held::HeldChange;
 use crate::node::ChannelUpdate;
 use std::sync::Arc;
 use tavern_domain::presence::{ClientLoss, ClientState, UserUpdate, Visibility};
 use tavern_domain::{ClientId, HistoryPosition, Identity, Rights};
-use tavern_store::{PresenceHold, PresenceKey, StoreAnswer, Versioned};
+use tavern_store::{PresenceKey, Receipt, StoreAnswer};
 
 /// Inbox messages of one user with their numbers.
 pub(crate) type CommittedMessages = Vec<(u64, Arc<[u8]>)>;
@@ -56,8 +57,8 @@ pub(crate) enum Notice {
     MemberChanged { user: Arc<str>, recorded: bool },
     /// A user connected, or connected again.
     UserConnected { user: Arc<str> },
-    /// A presence that an app or a party holds must follow its carrier. The hold, if it was just committed.
-    HoldChanged { key: PresenceKey, hold: Option<Versioned<PresenceHold>> },
+    /// A commit has changed a held presence together with other rows: its part of the receipt.
+    HeldCommitted { held: Box<HeldChange>, receipt: Receipt },
     /// A client joined a channel, but its session has ended since.
     ClientWithoutSession { key: PresenceKey, client: ClientId },
     /// A migration was cancelled and the session stays here: announce its client again wherever it is present.

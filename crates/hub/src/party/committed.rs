@@ -1,16 +1,16 @@
 //! The end of a party command: the reply, the view of the local sessions, and notifications for the other members.
 
 use super::Parties;
+use super::cached::cache_rows;
 use super::decision::{PartyDecision, PartyOutcome, PartyPause, reply_of};
 use crate::core::{CommittedMessages, Core, Notice, ReplyTo, Timer, refusal};
-use crate::rows::MembershipRow;
-use crate::transaction::{TransactionEnd, TransactionProgress};
+use crate::transaction::{Facts, TransactionEnd, TransactionProgress};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::party::{PartyChanges, PartyCommand, PartyRefusal, PartyReply};
 use tavern_domain::presence::UserUpdate;
 use tavern_domain::topic::PARTIES;
-use tavern_store::{Receipt, StoreAnswer, Versioned};
+use tavern_store::{Receipt, StoreAnswer};
 
 /// The delay before a command that waits for a user to come online checks again.
 const RETRY_MS: u64 = 100;
@@ -18,8 +18,7 @@ const RETRY_MS: u64 = 100;
 impl Parties {
     pub(super) fn begin(&mut self, core: &mut Core, decision: PartyDecision) {
         core.stats.party_commands.add(1);
-        let facts = decision.cached_facts(core);
-        let progress = self.transactions.begin(core, decision, facts);
+        let progress = self.transactions.begin(core, decision, Facts::default());
         self.progressed(core, progress);
     }
 
@@ -68,9 +67,7 @@ impl Parties {
         };
         match ended {
             TransactionEnd::Done(decided) => self.reply(core, &decision, &decided.reply),
-            TransactionEnd::Committed(decided, receipt) => {
-                self.committed(core, &decision, &decided, &receipt)
-            }
+            TransactionEnd::Committed(decided, receipt) => self.committed(core, &decision, decided, &receipt),
             TransactionEnd::Failed { answer, unknown } => {
                 self.refuse(core, &decision, &answer);
                 if let Some(decided) = unknown {
@@ -108,11 +105,10 @@ impl Parties {
         &mut self,
         core: &mut Core,
         decision: &PartyDecision,
-        decided: &PartyOutcome,
+        decided: PartyOutcome,
         receipt: &Receipt,
     ) {
-        let PartyOutcome { reply, changes, .. } = decided;
-        cache_memberships(core, decided, receipt);
+        let PartyOutcome { reply, changes, .. } = &decided;
         // The caller may use the channel as soon as they have the reply.
         for (id, user) in &changes.left {
             let left = changes.parties.iter().find(|(party, _)| party == id);
@@ -125,6 +121,7 @@ impl Parties {
                 self.has_become(core, &member.user, (*id, party.version), Some(party));
             }
         }
+        cache_rows(core, &self.views, &decided, receipt);
         self.reply(core, decision, reply);
         core.stats.inbox_messages_stored.add(receipt.inbox_numbers.len() as u64);
         if !receipt.appended.is_empty() {
@@ -135,13 +132,12 @@ impl Parties {
                 core.agenda.set(due, Timer::PartyDue(*id));
             }
         }
-        for (at, hold) in &decided.holds {
-            let (key, version) = (hold.key.clone(), receipt.put.get(*at).copied());
-            let hold = version.map(|version| Versioned { version, row: hold.clone() });
-            core.notify(Notice::HoldChanged { key, hold });
-        }
         let actor = decision.call.user.clone();
-        announce(core, actor.clone(), decided, receipt);
+        announce(core, actor.clone(), &decided, receipt);
+        for (_, held) in decided.held {
+            let receipt = held.receipt(receipt);
+            core.notify(Notice::HeldCommitted { held: Box::new(held), receipt });
+        }
         // An app may act for a user who is offline: their party must notice.
         if let Some(actor) = actor.filter(|_| matches!(decision.claim, Some(ReplyTo::Service(_)))) {
             self.check_membership(core, &actor, false);
@@ -166,23 +162,6 @@ fn announce(core: &mut Core, actor: Option<Arc<str>>, decided: &PartyOutcome, re
 fn notify_members(core: &mut Core, changes: &PartyChanges) {
     for user in concerned(None, changes) {
         core.notify(Notice::StatusUpdate { user, update: UserUpdate::Inbox });
-    }
-}
-
-/// Caches the new memberships of local users: their next command need not read them.
-fn cache_memberships(core: &mut Core, decided: &PartyOutcome, receipt: &Receipt) {
-    for (user, _) in decided.changes.memberships.iter().filter(|(_, membership)| membership.is_empty()) {
-        if core.users.contains(user) {
-            core.documents.insert(MembershipRow::key(user), None);
-        }
-    }
-    for (at, document) in &decided.memberships {
-        if core.users.contains(document.key.name())
-            && let Some(version) = receipt.put.get(*at)
-        {
-            let row = Versioned { version: *version, row: document.body.clone() };
-            core.documents.insert(document.key.clone(), Some(row));
-        }
     }
 }
 

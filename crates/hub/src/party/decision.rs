@@ -1,9 +1,11 @@
 //! A party command as a decision: the rows that the rules ask for are loaded, the rules decide, and the result
 //! is one commit. Must hold: every row that was read is expected by the commit.
 
+use crate::core::row_cache::own_presence;
 use crate::core::{CommandReply, Core, ReplyTo};
+use crate::held::HeldChange;
 use crate::rows::{
-    FORGET, MembershipRow, PARTY, add_inbox_message, hold_deadline, hold_deadline_key, member_key, own_key,
+    FORGET, MembershipRow, PARTY, add_inbox_message, hold_deadline_key, member_key, own_key, remove_hold,
 };
 use crate::transaction::{Decision, DecisionStep, Facts, Need};
 use crate::user::own_channel;
@@ -14,11 +16,11 @@ use tavern_domain::party::{
     self, PartyChanges, PartyCommand, PartyEvent, PartyEventKind, PartyFacts, PartyNeed, PartyReason,
     PartyRefusal as No, PartyReply, PartyRequest, PartyResult, UserPresence,
 };
-use tavern_domain::presence::OfflineReason;
+use tavern_domain::presence::{Attendance, OfflineReason};
 use tavern_domain::topic::PARTIES;
 use tavern_store::{
-    Append, Commit, Deadline, Document, DocumentKey, Expect, PresenceHold, PresenceRow, Row, RowKey,
-    StoreAnswer, StoreError, Versioned,
+    Append, Commit, Deadline, Document, DocumentKey, Expect, Found, PresenceHold, PresenceKey, PresenceRow,
+    Row, RowKey, StoreAnswer, StoreError, Versioned,
 };
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::stored;
@@ -36,6 +38,10 @@ pub(super) struct PartyDecision {
     loaded: PartyFacts,
     /// The rows that the rules asked for and that are being loaded.
     asked: Vec<PartyNeed>,
+    /// What the rules decided at this time, while the presences that follow from it are loaded.
+    decided: Option<(Time, PartyReply, PartyChanges)>,
+    /// The members who enter the channel of their party: they are assumed absent from it.
+    entering: Vec<PresenceKey>,
     retries: u8,
     /// Why it is paused.
     pub waits_for: Option<PartyPause>,
@@ -55,28 +61,26 @@ pub(super) struct PartyOutcome {
     pub changes: PartyChanges,
     /// The messages that the commit adds to inboxes, in its order.
     pub messages: Vec<(Arc<str>, Arc<[u8]>)>,
-    /// The memberships and holds among the rows that it puts, each with its place there.
-    pub memberships: Vec<(usize, Document)>,
-    pub holds: Vec<(usize, PresenceHold)>,
+    /// The documents among the rows that it puts, each with its place there.
+    pub documents: Vec<(usize, Document)>,
+    /// The users who enter or leave the channel of a party, by party.
+    pub held: Vec<(u64, HeldChange)>,
 }
 
 impl PartyOutcome {
-    fn of(reply: PartyReply, changes: PartyChanges, commit: &Commit) -> PartyOutcome {
+    fn of(reply: PartyReply, changes: PartyChanges, commit: &Commit, held: Vec<(u64, HeldChange)>) -> Self {
         let messages =
             commit.inbox_messages.iter().map(|message| (message.user.clone(), message.body.clone()));
-        let (mut memberships, mut holds) = (Vec::new(), Vec::new());
-        for (at, row) in commit.puts.iter().enumerate() {
-            match row {
-                Row::Document(document) if document.key.kind() == record::MEMBERSHIP => {
-                    memberships.push((at, document.clone()));
-                }
-                Row::Hold(hold) => holds.push((at, hold.clone())),
-                _ => {}
-            }
-        }
-        PartyOutcome { reply, changes, messages: messages.collect(), memberships, holds }
+        let documents = commit.puts.iter().enumerate().filter_map(|(at, row)| match row {
+            Row::Document(document) => Some((at, document.clone())),
+            _ => None,
+        });
+        PartyOutcome { reply, changes, messages: messages.collect(), documents: documents.collect(), held }
     }
 }
+
+/// A held presence that changes, with its party and its attendance before.
+type HeldBefore = (u64, HeldChange, Attendance);
 
 impl PartyDecision {
     pub fn new(call: PartyRequest, claim: Option<ReplyTo>) -> PartyDecision {
@@ -86,26 +90,11 @@ impl PartyDecision {
             deadline: None,
             loaded: PartyFacts::default(),
             asked: Vec::new(),
+            decided: None,
+            entering: Vec::new(),
             retries: 0,
             waits_for: None,
         }
-    }
-
-    /// The cached memberships that the command needs, unless it usually changes nothing.
-    pub fn cached_facts(&self, core: &Core) -> Facts {
-        let Some(user) = self.call.user.as_ref().filter(|_| self.call.command != PartyCommand::Get) else {
-            return Facts::default();
-        };
-        let cached = |user: &Arc<str>| {
-            let key = MembershipRow::key(user);
-            let found = core.documents.get(&key)?.as_ref();
-            let document = |body: &Arc<[u8]>| Document { key: key.clone(), body: body.clone() };
-            let found = found.map(|found| Versioned { version: found.version, row: document(&found.row) });
-            Some((key, found))
-        };
-        Facts::cached(
-            [Some(user), self.call.command.target()].into_iter().flatten().filter_map(cached).collect(),
-        )
     }
 
     /// A command of the server itself.
@@ -190,7 +179,56 @@ impl PartyDecision {
         again
     }
 
-    fn commit_of(&self, core: &Core, changes: &PartyChanges) -> Commit {
+    /// Members are in the channel of their party as long as they are in any channel. Returns what changes there, or the
+    /// rows that are needed first.
+    fn held_changes(
+        &mut self,
+        core: &Core,
+        facts: &Facts,
+        changes: &PartyChanges,
+    ) -> Result<Vec<HeldBefore>, Vec<Need>> {
+        let (mut held, mut needs) = (Vec::new(), Vec::new());
+        for (id, user) in entered(changes) {
+            let (key, own) = (member_key(*id, user), own_key(user));
+            let visibility = core.users.visibility(user).or_else(|| {
+                let known = facts.person(user)?.known.as_ref();
+                Some(known.map(|row| row.row.visibility).unwrap_or_default())
+            });
+            match (facts.presence(&key), facts.presence(&own), visibility) {
+                (Some(stored), Some(carrier), Some(visibility)) => {
+                    let (stored, carrier) = (stored.map(|row| &row.row), carrier.map(|row| &row.row));
+                    let change = HeldChange::enter(core.now, key, stored, carrier, visibility);
+                    held.extend(change.map(|(change, before)| (*id, change, before)));
+                }
+                (stored, carrier, visibility) => {
+                    needs.extend(visibility.is_none().then(|| Need::Person(user.clone())));
+                    needs.extend(carrier.is_none().then_some(Need::Presence(own)));
+                    if stored.is_none() {
+                        self.entering.push(key.clone());
+                        needs.push(Need::Presence(key));
+                    }
+                }
+            }
+        }
+        for (id, user) in &changes.left {
+            let key = member_key(*id, user);
+            match facts.presence(&key) {
+                Some(stored) => {
+                    let change = stored.and_then(|stored| HeldChange::leave(core.now, &stored.row));
+                    held.extend(change.map(|(change, before)| (*id, change, before)));
+                }
+                None => needs.push(Need::Presence(key)),
+            }
+        }
+        if needs.is_empty() { Ok(held) } else { Err(needs) }
+    }
+
+    fn commit_of(
+        &self,
+        core: &Core,
+        changes: &PartyChanges,
+        held: Vec<HeldBefore>,
+    ) -> (Commit, Vec<(u64, HeldChange)>) {
         let now = core.now;
         let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
         if let Some((key, due)) = &self.deadline {
@@ -230,16 +268,19 @@ impl PartyDecision {
             let body = json::stored_event(event, &core.node.name);
             add_inbox_message(&core.node.settings.inbox, now, &mut commit, event.to.clone(), body.into());
         }
-        // Members are in the party's channel as long as they are in any channel, and no longer than they are members.
-        for (id, user) in &changes.entered {
-            commit.puts.push(Row::Hold(hold(*id, user, None)));
+        for (id, user) in entered(changes) {
+            commit.puts.push(Row::Hold(hold(*id, user)));
             // They may have just left it: then the end of their earlier hold is still to come.
             let is_new_party = self.loaded.id == Some(*id);
             commit.deletes.extend((!is_new_party).then(|| hold_deadline_key(&member_key(*id, user))));
         }
         for (id, user) in &changes.left {
-            commit.puts.push(Row::Hold(hold(*id, user, Some(now))));
-            commit.deadlines.push(hold_deadline(now, &member_key(*id, user)));
+            remove_hold(&mut commit, &member_key(*id, user));
+        }
+        let mut members = Vec::new();
+        for (id, change, before) in held {
+            change.add_to(&mut commit, &before);
+            members.push((id, change));
         }
         if core.node.publishes_parties() {
             commit.appends = changes.topic_events.iter().map(|event| append(core, event)).collect();
@@ -247,7 +288,8 @@ impl PartyDecision {
         // A commit must not delete a deadline that it also sets, nor delete one twice.
         let mut named: BTreeSet<RowKey> = commit.deadlines.iter().map(Deadline::key).collect();
         commit.deletes.retain(|key| named.insert(key.clone()));
-        commit
+        HeldChange::locate(&mut members, &commit);
+        (commit, members)
     }
 }
 
@@ -260,6 +302,7 @@ impl Decision for PartyDecision {
             self.loaded = PartyFacts::default();
             self.loaded.id = id;
             self.asked.clear();
+            self.decided = None;
         }
         if let Err(error) = self.add_facts(facts) {
             let what = error.to_string();
@@ -267,11 +310,11 @@ impl Decision for PartyDecision {
         }
         self.loaded.invited_hides = self.invited_hides(core, facts);
         self.waits_for = None;
-        match party::run(core.now, &core.node.settings.parties.rules, &self.loaded, &self.call) {
-            PartyResult::Need(needs) if needs.iter().any(|need| is_known(need, facts)) => {
-                self.asked = needs.into_iter().filter(|need| is_known(need, facts)).collect();
-                self.decide(core, facts)
-            }
+        let result = match self.decided.take().filter(|(at, ..)| *at == core.now) {
+            Some((_, reply, changes)) => PartyResult::Answered { reply, changes },
+            None => party::run(core.now, &core.node.settings.parties.rules, &self.loaded, &self.call),
+        };
+        match result {
             PartyResult::Need(needs) => {
                 let rows = PartyDecision::rows_of(&needs, facts);
                 self.asked = needs;
@@ -286,26 +329,40 @@ impl Decision for PartyDecision {
                 DecisionStep::Pause
             }
             PartyResult::Answered { reply, changes } if changes.is_empty() && self.deadline.is_none() => {
-                DecisionStep::Done(PartyOutcome::of(reply, changes, &Commit::default()))
+                DecisionStep::Done(PartyOutcome::of(reply, changes, &Commit::default(), Vec::new()))
             }
             PartyResult::Answered { reply, changes } => {
-                let commit = self.commit_of(core, &changes);
-                let outcome = PartyOutcome::of(reply, changes, &commit);
+                let held = match self.held_changes(core, facts, &changes) {
+                    Ok(held) => held,
+                    Err(needs) => {
+                        self.decided = Some((core.now, reply, changes));
+                        return DecisionStep::Need(needs);
+                    }
+                };
+                let (commit, held) = self.commit_of(core, &changes, held);
+                let outcome = PartyOutcome::of(reply, changes, &commit, held);
                 DecisionStep::Commit { commit, outcome }
             }
         }
     }
-}
 
-/// Whether a row that the rules ask for is known from the cache.
-fn is_known(need: &PartyNeed, facts: &Facts) -> bool {
-    match need {
-        PartyNeed::Membership(user) => facts.document(&MembershipRow::key(user)).is_some(),
-        PartyNeed::Party(_) | PartyNeed::Presence(_) | PartyNeed::Id => false,
+    /// The rows of local users. Not for a command that usually changes nothing: it would be decided twice.
+    fn cached(&self, core: &Core, need: &Need) -> Option<Found> {
+        if self.call.user.is_none() || self.call.command == PartyCommand::Get {
+            return None;
+        }
+        match need {
+            Need::Document(key) => core.cache.find_document(key),
+            Need::Presence(key) => {
+                let known = core.cache.members.get(key).cloned().or_else(|| own_presence(core, key));
+                (known.is_some() || self.entering.contains(key)).then_some(Found::Presence(known))
+            }
+            _ => None,
+        }
     }
 }
 
-fn party_key(id: u64) -> DocumentKey {
+pub(super) fn party_key(id: u64) -> DocumentKey {
     DocumentKey::new(record::PARTY, &id.to_string())
 }
 
@@ -346,8 +403,13 @@ pub(super) fn reply_of(reply: &PartyReply) -> CommandReply {
     })
 }
 
-fn hold(party: u64, user: &Arc<str>, until: Option<Time>) -> PresenceHold {
-    PresenceHold { key: member_key(party, user), held_with: Some(own_channel(user)), until }
+/// The users who become members and do not leave at once.
+fn entered(changes: &PartyChanges) -> impl Iterator<Item = &(u64, Arc<str>)> {
+    changes.entered.iter().filter(|one| !changes.left.contains(one))
+}
+
+fn hold(party: u64, user: &Arc<str>) -> PresenceHold {
+    PresenceHold { key: member_key(party, user), held_with: Some(own_channel(user)), until: None }
 }
 
 /// Whether a user is online, by the presence in their own channel.

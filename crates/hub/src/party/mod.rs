@@ -2,6 +2,7 @@
 //! any command. The rules are in `tavern-domain`; `view.rs` holds the party as a user's sessions see it. Must hold:
 //! one command is at most one commit, which includes the inbox messages; notifications follow the commit.
 
+mod cached;
 mod command;
 mod committed;
 mod decision;

@@ -3,6 +3,8 @@
 //! arrived, or is left out when the store does not answer in time; a snapshot that was read before a commit of this
 //! shard does not overwrite the result of that commit; a user who is not a member is not subscribed.
 
+use super::cached::forget_rows;
+use super::decision::party_key;
 use super::snapshot::SnapshotRequests;
 use super::{Parties, PartyDecision};
 use crate::core::{Core, ReplyTo, Timer};
@@ -86,10 +88,13 @@ impl PartyViews {
     }
 
     /// Drops the cached view of a user without a session here, unless it is still needed.
-    fn forget(&mut self, core: &Core, user: &Arc<str>) {
+    fn forget(&mut self, core: &mut Core, user: &Arc<str>) {
         if core.users.sessions(user).is_empty()
             && self.users.get(user).is_some_and(|view| !view.reading && view.refusals.is_empty())
         {
+            if let Some(party) = self.party_of(user) {
+                forget_rows(core, user, party);
+            }
             self.users.remove(user);
         }
     }
@@ -154,25 +159,27 @@ impl Parties {
                 return self.view_failed(core, &read.user);
             };
             if core.users.contains(&read.user) {
-                core.documents.insert(MembershipRow::key(&read.user), found);
+                core.cache.documents.insert(MembershipRow::key(&read.user), found);
             }
             let membership = Box::new(membership);
             // A user who logged out is not a member, though their party may not know yet.
             let party = membership.membership.party.filter(|_| membership.membership.logged_out.is_none());
             let Some(party) = party else {
-                return self.view_loaded(core, &read.user, None);
+                return self.view_loaded(core, &read.user, None, None);
             };
             read.membership = Some(membership);
-            let key = DocumentKey::new(record::PARTY, &party.to_string());
-            return self.read_for(core, read, Read::Document(key));
+            return self.read_for(core, read, Read::Document(party_key(party)));
         };
         let id = membership.membership.party.unwrap_or(0);
-        match found.map(|found| read_party(id, &found.row.body)).transpose() {
-            Ok(Some(party)) => self.view_loaded(core, &read.user, Some(party)),
+        match found.as_ref().map(|found| read_party(id, &found.row.body)).transpose() {
+            Ok(Some(party)) => {
+                let found = found.map(|found| Versioned { version: found.version, row: found.row.body });
+                self.view_loaded(core, &read.user, Some(party), found);
+            }
             Ok(None) if read.tries < TRIES => {
                 self.read_membership(core, PartyRead { membership: None, tries: read.tries + 1, ..read });
             }
-            Ok(None) => self.view_loaded(core, &read.user, None),
+            Ok(None) => self.view_loaded(core, &read.user, None, None),
             Err(_) => self.view_failed(core, &read.user),
         }
     }
@@ -191,7 +198,14 @@ impl Parties {
         self.views.forget(core, user);
     }
 
-    fn view_loaded(&mut self, core: &mut Core, user: &Arc<str>, party: Option<Party>) {
+    /// `document` is the party as it is stored.
+    fn view_loaded(
+        &mut self,
+        core: &mut Core,
+        user: &Arc<str>,
+        party: Option<Party>,
+        document: Option<Versioned<Arc<[u8]>>>,
+    ) {
         let local = !core.users.sessions(user).is_empty();
         let Some(view) = self.views.users.get_mut(user) else { return };
         view.reading = false;
@@ -207,6 +221,13 @@ impl Parties {
         let text = String::from_utf8(text).unwrap_or_default().into_boxed_str();
         let seen = party.as_ref().map_or((0, 0), |party| (party.id, party.version));
         let id = party.map(|party| party.id);
+        let former = view.party.as_ref().and_then(|known| known.id);
+        if let Some(former) = former.filter(|former| id != Some(*former)) {
+            forget_rows(core, user, former);
+        }
+        if let Some(id) = id.filter(|_| local) {
+            core.cache.documents.insert(party_key(id), document);
+        }
         view.party = Some(EncodedParty { id, seen, text: text.clone() });
         let (last_read, changed) = (view.last_read, view.changed);
         let checks = away && local && view.check == OwnCheck::None;
@@ -279,6 +300,9 @@ impl Parties {
         json::snapshot(&mut text, party);
         known.text = String::from_utf8(text).unwrap_or_default().into_boxed_str();
         (known.id, known.seen) = (party.map(|party| party.id), (id, version));
+        if known.id.is_none() {
+            forget_rows(core, user, id);
+        }
         let id = known.id;
         let away = party.and_then(|party| party.member(user)).is_some_and(|own| own.away.is_some());
         self.subscribe_to_party(core, user, id);
@@ -311,7 +335,7 @@ impl Parties {
 
     /// The last session of a user here has ended.
     pub(crate) fn user_left(&mut self, core: &mut Core, user: &Arc<str>) {
-        core.documents.remove(&MembershipRow::key(user));
+        core.cache.documents.remove(&MembershipRow::key(user));
         self.views.forget(core, user);
     }
 }

@@ -6,7 +6,7 @@ use crate::rows::MembershipRow;
 use std::sync::Arc;
 use tavern_domain::ClientId;
 use tavern_domain::presence::{AttendanceInput, OfflineReason, Visibility};
-use tavern_store::{PresenceHold, PresenceKey, Versioned};
+use tavern_store::PresenceKey;
 
 /// What happens to a user in a channel.
 #[derive(Clone, Debug)]
@@ -43,8 +43,6 @@ pub(crate) struct PresenceChange {
     pub unknown: bool,
     /// The user's membership as cached when the change started. May be stale.
     pub cached_membership: Option<MembershipRow>,
-    /// The hold that it must follow, if it was just committed.
-    pub committed_hold: Option<Versioned<PresenceHold>>,
 }
 
 impl PresenceChange {
@@ -61,7 +59,6 @@ impl PresenceChange {
             reads_first: false,
             unknown: false,
             cached_membership: None,
-            committed_hold: None,
         }
     }
 

@@ -105,10 +105,8 @@ impl PresenceChanges {
     }
 
     /// A client that joins is assumed to be absent, which is usually true and saves a read.
-    fn start(&mut self, core: &mut Core, mut change: PresenceChange) {
-        let facts = if let Some(hold) = change.committed_hold.take() {
-            Facts::assuming_hold(hold)
-        } else if change.is_join() && !change.reads_first && !change.unknown {
+    fn start(&mut self, core: &mut Core, change: PresenceChange) {
+        let facts = if change.is_join() && !change.reads_first && !change.unknown {
             Facts::assuming(change.key.clone(), None)
         } else {
             known(core, &change)
@@ -288,7 +286,7 @@ impl PresenceChanges {
     }
 
     /// Notifies held presences, followers, and watchers here and on other nodes.
-    fn announce(
+    pub fn announce(
         &mut self,
         core: &mut Core,
         change: PresenceChange,

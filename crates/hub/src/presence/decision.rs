@@ -7,15 +7,13 @@ use super::sweep::{SweepDecision, SweptPresence};
 use super::topic::transitions;
 use crate::core::Core;
 use crate::core::listener::ListenerId;
-use crate::rows::{GRACE, MembershipRow, remove_hold};
+use crate::rows::{MembershipRow, add_presence, remove_hold};
 use crate::transaction::{Decision, DecisionStep, Facts, Need};
 use tavern_domain::Time;
 use tavern_domain::presence::{
     Attendance, AttendanceChange, AttendanceInput, ChannelClient, NodeEpoch, OfflineReason, PresenceSummary,
 };
-use tavern_store::{
-    ChannelVersionBump, Commit, Deadline, Expect, LastSeenUpdate, PresenceRow, Row, RowKey, Versioned, Writer,
-};
+use tavern_store::{Commit, Expect, LastSeenUpdate, PresenceRow, RowKey, Versioned, Writer};
 use tavern_wire::error::{Code, Refusal};
 
 pub(super) enum PresenceDecision {
@@ -265,26 +263,14 @@ pub(super) fn commit_of(
     attendance: Attendance,
     changes: &[AttendanceChange],
 ) -> Commit {
-    let deadline = change.key.to_string();
     let mut commit = Commit {
         writer: Some(Writer { node: node_epoch.node, epoch: node_epoch.epoch }),
-        raises: vec![ChannelVersionBump { channel: change.key.channel.clone(), by: changes.len() as u32 }],
         ..Commit::default()
     };
-    match attendance.next_wake() {
-        Some(due) => commit.deadlines.push(Deadline::new(due, GRACE, &deadline)),
-        None if before.next_wake().is_some() => {
-            commit.deletes.push(RowKey::Deadline { kind: GRACE.into(), name: deadline.into() });
-        }
-        None => {}
-    }
-    if attendance.is_present() {
-        let (key, name, anonymous) = (change.key.clone(), change.name.clone(), change.anonymous);
-        let visibility = change.visibility.unwrap_or_default();
-        commit.puts.push(Row::Presence(PresenceRow { key, anonymous, name, visibility, attendance }));
-    } else {
-        commit.deletes.push(RowKey::Presence(change.key.clone()));
-    }
+    let (key, name, anonymous) = (change.key.clone(), change.name.clone(), change.anonymous);
+    let visibility = change.visibility.unwrap_or_default();
+    let row = PresenceRow { key, anonymous, name, visibility, attendance };
+    add_presence(&mut commit, before, row, changes.len());
     if let Some(AttendanceChange::UserOffline { last_seen, .. }) = changes.last()
         && change.is_own_channel()
     {

@@ -2,17 +2,19 @@
 //! until a time. Must hold: a held user has a client in the carrier or a time that has not passed; when a client
 //! leaves the carrier, is lost or reconnects, the held presence follows, on every node.
 
+use super::Presence;
 use super::change::{PresenceAction, PresenceChange};
 use super::decision::{PresenceOutcome, changed, commit_of};
-use crate::core::{Core, Feature, ReplyTo};
+use crate::core::{Core, Feature, ReplyTo, Timer};
+use crate::held::{HeldChange, arrive};
 use crate::rows::{HOLD, hold_deadline_key, remove_hold};
 use crate::transaction::{DecisionStep, Facts, Need};
 use tavern_domain::presence::{
-    Attendance, AttendanceChange, AttendanceInput, ClientLoss, NodeEpoch, OfflineReason,
+    Attendance, AttendanceChange, AttendanceInput, ClientLoss, OfflineReason, PresenceSummary,
 };
-use tavern_domain::{ClientId, Epoch, Time};
+use tavern_domain::{ClientId, Time};
 use tavern_store::{
-    Commit, Deadline, Expect, PresenceHold, PresenceKey, PresenceRow, Row, RowKey, Versioned, Work,
+    Commit, Deadline, Expect, PresenceHold, PresenceKey, PresenceRow, Receipt, Row, RowKey, Versioned, Work,
 };
 
 /// A hold that is being committed.
@@ -35,11 +37,6 @@ impl HoldDecision {
         }
         DecisionStep::Commit { commit, outcome: PresenceOutcome::Held }
     }
-}
-
-/// The node epoch of a user whom an app holds without a client: no node.
-fn nowhere() -> NodeEpoch {
-    NodeEpoch { node: "".into(), epoch: Epoch(0) }
 }
 
 /// Makes a held presence follow its carrier.
@@ -76,7 +73,7 @@ pub(super) fn decide_held(
     } else {
         let grace_ms = core.grace_ms(&change.key.channel);
         let own = hold.row.held_with.is_none().then_some(*own);
-        arrive(now, &mut attendance, carrier, own, &mut changes);
+        arrive(now, &mut attendance, carrier.map(|row| &row.row), own, &mut changes);
         depart(now, &mut attendance, carrier, departed, grace_ms, &mut changes);
     }
     let known = stored.or(carrier).map(|row| &row.row);
@@ -105,25 +102,6 @@ pub(super) fn decide_held(
     }
     let outcome = PresenceOutcome::Changed(changed(core, change, &attendance, changes, false));
     DecisionStep::Commit { commit, outcome }
-}
-
-/// Every client in the carrier is present here; without a carrier, the user alone is.
-fn arrive(
-    now: Time,
-    attendance: &mut Attendance,
-    carrier: Option<&Versioned<PresenceRow>>,
-    own: Option<ClientId>,
-    changes: &mut Vec<AttendanceChange>,
-) {
-    let carriers = carrier.into_iter().flat_map(|row| row.row.attendance.connected());
-    for client in carriers {
-        let input = AttendanceInput::Join { client: client.client, node: client.node.clone(), state: None };
-        attendance.handle(now, input, changes);
-    }
-    let there = attendance.connected().any(|client| client.node == nowhere());
-    if let Some(client) = own.filter(|_| !there) {
-        attendance.handle(now, AttendanceInput::Join { client, node: nowhere(), state: None }, changes);
-    }
 }
 
 /// Clients that left the carrier leave here too.
@@ -169,10 +147,32 @@ fn expire(
 ) {
     let carriers =
         carrier.into_iter().flat_map(|row| row.row.attendance.connected()).map(|client| client.client);
-    let alone = attendance.connected().filter(|client| client.node == nowhere()).map(|client| client.client);
+    // A user whom an app holds without a client is on no node.
+    let alone =
+        attendance.connected().filter(|client| client.node.node.is_empty()).map(|client| client.client);
     let riders: Vec<ClientId> = carriers.chain(alone).collect();
     for client in riders {
         attendance.handle(now, AttendanceInput::Leave { client, reason: OfflineReason::Expired }, changes);
+    }
+}
+
+/// A commit of another feature has changed a held presence: others are notified.
+pub(crate) fn held_committed(presence: &mut Presence, core: &mut Core, held: HeldChange, receipt: &Receipt) {
+    let HeldChange { row: PresenceRow { key, name, visibility, attendance, .. }, changes, .. } = held;
+    if let Some(due) = attendance.next_wake() {
+        core.agenda.set(due, Timer::GraceEnds(key.clone()));
+    }
+    let shown = core.users.visibility(&key.user).filter(|shown| *shown != visibility);
+    let change = PresenceChange {
+        name,
+        visibility: Some(visibility),
+        ..PresenceChange::of(key.clone(), PresenceAction::SetVisibility(visibility))
+    };
+    let stay = PresenceSummary::of(&attendance);
+    presence.changes.announce(core, change, core.now, changes, stay, receipt);
+    if let Some(shown) = shown.filter(|_| attendance.is_present()) {
+        // The visibility changed during the commit.
+        presence.set_visibility_in(core, key, shown);
     }
 }
 

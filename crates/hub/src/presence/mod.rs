@@ -14,6 +14,7 @@ mod session;
 mod sweep;
 mod topic;
 
+pub(crate) use hold::held_committed;
 pub use rooms::members_of;
 
 use crate::core::listener::ListenerId;

@@ -16,7 +16,7 @@ use tavern_domain::presence::{
     AttendanceInput, ClientLoss, ClientState, NodeEpoch, OfflineReason, Visibility,
 };
 use tavern_domain::{ClientId, Identity, Rights, Time, Verb};
-use tavern_store::{Deadline, PresenceHold, PresenceKey, PresenceRow, StoreAnswer, Versioned};
+use tavern_store::{Deadline, PresenceKey, PresenceRow, StoreAnswer};
 
 /// Clients of one user that a shard shows in the user's own channel. One of them is enough to show the user online;
 /// each further one would rewrite the whole row.
@@ -242,14 +242,9 @@ impl Presence {
     }
 
     /// Makes a held presence follow its carrier.
-    pub(crate) fn sync_held(
-        &mut self,
-        core: &mut Core,
-        key: PresenceKey,
-        committed_hold: Option<Versioned<PresenceHold>>,
-    ) {
+    pub(crate) fn sync_held(&mut self, core: &mut Core, key: PresenceKey) {
         let change = sync_held(core, key, Vec::new());
-        self.changes.begin(core, PresenceChange { committed_hold, ..change });
+        self.changes.begin(core, change);
     }
 
     /// An app removes a user from a channel.
@@ -262,7 +257,7 @@ impl Presence {
     pub(crate) fn is_due(&mut self, core: &mut Core, deadline: &Deadline) {
         let Some(key) = rows::presence_of(deadline) else { return };
         match &*deadline.kind == HOLD {
-            true => self.sync_held(core, key, None),
+            true => self.sync_held(core, key),
             false => self.end_grace(core, key),
         }
     }
@@ -422,5 +417,5 @@ fn represent_by_another(presence: &mut Presence, core: &mut Core, id: ListenerId
 
 /// The cached membership of the user; the commit detects a stale one.
 fn membership_in_cache(core: &Core, user: &str) -> Option<MembershipRow> {
-    MembershipRow::read(core.documents.get(&MembershipRow::key(user))?.as_ref()).ok()
+    MembershipRow::read(core.cache.documents.get(&MembershipRow::key(user))?.as_ref()).ok()
 }

@@ -24,7 +24,7 @@ use crate::migration::Migration;
 use crate::node::{ChannelUpdate, ControlMessage, Node, RandomSource, UserNotice};
 use crate::party::{Parties, Snapshot};
 use crate::people::{PEOPLE_LINK, People};
-use crate::presence::Presence;
+use crate::presence::{Presence, held_committed};
 use crate::rows;
 use crate::topics::{TopicCaller, TopicCommand, TopicEffects, Topics};
 use std::sync::Arc;
@@ -242,7 +242,9 @@ impl Shard {
                 self.party.check_membership(core, &user, recorded);
             }
             Notice::UserConnected { user } => self.party.user_connected(core, &user),
-            Notice::HoldChanged { key, hold } => self.presence.sync_held(core, key, hold),
+            Notice::HeldCommitted { held, receipt } => {
+                held_committed(&mut self.presence, core, *held, &receipt)
+            }
             Notice::ClientWithoutSession { key, client } => {
                 if !self.migration.has_departed(client) {
                     self.presence.lose_client(core, key, client);
@@ -310,7 +312,7 @@ impl Shard {
         let core = &mut self.core;
         match timer {
             Timer::GraceEnds(key) => self.presence.end_grace(core, key),
-            Timer::HoldEnds(key) => self.presence.sync_held(core, key, None),
+            Timer::HoldEnds(key) => self.presence.sync_held(core, key),
             Timer::PresenceTick(channel) => self.presence.rooms().tick(core, &channel),
             Timer::ChannelCheck(channel) => self.presence.rooms().check_channel(core, &channel),
             Timer::RetryPresence => self.presence.retry(core),

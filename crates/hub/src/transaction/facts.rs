@@ -45,7 +45,7 @@ pub(crate) struct Facts {
     pages: Vec<(Read, Found)>,
     /// The row whose version made the last commit fail, and that version.
     conflict: Option<(RowKey, u64)>,
-    /// Some documents come from a cache and may be stale.
+    /// Some rows come from a cache and may be stale.
     assumed: bool,
 }
 
@@ -55,15 +55,10 @@ impl Facts {
         Facts { presences: vec![(key, known)], ..Facts::default() }
     }
 
-    /// A hold from a cache, in the same way.
-    pub fn assuming_hold(hold: Versioned<PresenceHold>) -> Facts {
-        Facts { holds: vec![(hold.row.key.clone(), Some(hold))], ..Facts::default() }
-    }
-
-    /// Documents from a cache. If one is stale, the commit conflicts and all are loaded; a decision that does not commit is
-    /// decided again on loaded rows.
-    pub fn cached(documents: Vec<(DocumentKey, Option<Versioned<Document>>)>) -> Facts {
-        Facts { assumed: !documents.is_empty(), documents, ..Facts::default() }
+    /// Adds a row from a cache. If it is stale, the commit conflicts and all rows are loaded.
+    pub(super) fn assume(&mut self, need: Need, found: Found) {
+        self.assumed = true;
+        assert!(self.add(need, found), "a cached row is of the kind that was asked for");
     }
 
     /// Whether some rows may be stale.

@@ -7,11 +7,11 @@ mod facts;
 
 pub(crate) use facts::{Facts, Need};
 
-use crate::core::{Core, Feature};
+use crate::core::{Core, Feature, row_cache};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tavern_domain::trace::TraceContext;
-use tavern_store::{Commit, Receipt, RowKey, StoreAnswer, StoreError, Ticket, Work};
+use tavern_store::{Commit, Found, Receipt, RowKey, StoreAnswer, StoreError, Ticket, Work};
 
 /// Conflicts in a row after which a transaction gives up: that many writers would have to change the same rows first.
 pub(crate) const TRIES: u8 = 32;
@@ -21,6 +21,12 @@ pub(crate) trait Decision {
     type Outcome;
 
     fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<Self::Outcome>;
+
+    /// A row that is known without a read. If it is stale, the commit conflicts and everything is loaded; a decision
+    /// that does not commit is decided again on loaded rows.
+    fn cached(&self, _core: &Core, _need: &Need) -> Option<Found> {
+        None
+    }
 }
 
 pub(crate) enum DecisionStep<T> {
@@ -72,6 +78,8 @@ pub(crate) struct Transactions<D: Decision> {
 struct RunningTransaction<D: Decision> {
     decision: D,
     facts: Facts,
+    /// Cached rows were stale, or are not enough: every row is read.
+    reads_all: bool,
     /// Reads in flight.
     open: usize,
     failed: Option<StoreAnswer>,
@@ -95,8 +103,16 @@ impl<D: Decision> Transactions<D> {
     pub fn begin(&mut self, core: &mut Core, decision: D, facts: Facts) -> TransactionProgress<D> {
         self.numbers += 1;
         let trace = core.trace;
-        let running =
-            RunningTransaction { decision, facts, open: 0, failed: None, outcome: None, tries: 0, trace };
+        let running = RunningTransaction {
+            decision,
+            facts,
+            reads_all: false,
+            open: 0,
+            failed: None,
+            outcome: None,
+            tries: 0,
+            trace,
+        };
         self.running.insert(self.numbers, Box::new(running));
         self.run(core, self.numbers)
     }
@@ -118,7 +134,7 @@ impl<D: Decision> Transactions<D> {
     /// Restarts a paused transaction from what is in the store now.
     pub fn resume(&mut self, core: &mut Core, number: u64) -> TransactionProgress<D> {
         let Some(running) = self.running.get_mut(&number) else { return TransactionProgress::Waits };
-        running.facts = Facts::default();
+        running.reload(Facts::default());
         self.run(core, number)
     }
 
@@ -147,16 +163,8 @@ impl<D: Decision> Transactions<D> {
 
     fn run(&mut self, core: &mut Core, number: u64) -> TransactionProgress<D> {
         let Some(running) = self.running.get_mut(&number) else { return TransactionProgress::Waits };
-        let mut step = running.decision.decide(core, &running.facts);
-        if running.facts.are_assumed() && matches!(step, DecisionStep::Done(_) | DecisionStep::Fail(_)) {
-            // Only a commit detects that an assumed row is stale: what ends without one is decided on loaded rows.
-            running.facts = Facts::default();
-            step = running.decision.decide(core, &running.facts);
-        }
-        running.facts.forget_pages();
-        match step {
+        match running.decide(core) {
             DecisionStep::Need(needs) => {
-                assert!(!needs.is_empty(), "a decision that needs rows names them");
                 running.open = needs.len();
                 for need in needs {
                     let ticket = core.submit(self.feature, Work::Read(need.read()));
@@ -225,7 +233,8 @@ impl<D: Decision> Transactions<D> {
                 if running.tries < TRIES && !matches!(key, RowKey::Deadline { .. }) =>
             {
                 running.tries += 1;
-                running.facts = Facts::after_conflict(key, found);
+                row_cache::forget_stale(core, &key);
+                running.reload(Facts::after_conflict(key, found));
                 if self.feature == Feature::Party {
                     core.stats.party_conflicts.add(1);
                 }
@@ -244,6 +253,50 @@ impl<D: Decision> Transactions<D> {
             Some(running) => TransactionProgress::Ended(running.decision, ended),
             None => TransactionProgress::Waits,
         }
+    }
+}
+
+impl<D: Decision> RunningTransaction<D> {
+    /// Decides on the loaded rows, and on cached ones as long as they are enough.
+    fn decide(&mut self, core: &Core) -> DecisionStep<D::Outcome> {
+        loop {
+            let step = self.decision.decide(core, &self.facts);
+            self.facts.forget_pages();
+            match step {
+                // Only a commit detects that an assumed row is stale: what ends without one is decided on loaded rows.
+                DecisionStep::Done(_) | DecisionStep::Fail(_) if self.facts.are_assumed() => {
+                    self.reload(Facts::default());
+                }
+                DecisionStep::Need(needs) => {
+                    assert!(!needs.is_empty(), "a decision that needs rows names them");
+                    let unknown = self.without_cached(core, needs);
+                    if !unknown.is_empty() {
+                        return DecisionStep::Need(unknown);
+                    }
+                }
+                step => return step,
+            }
+        }
+    }
+
+    /// Adds the cached rows to the facts. Returns those that must be read.
+    fn without_cached(&mut self, core: &Core, needs: Vec<Need>) -> Vec<Need> {
+        if self.reads_all {
+            return needs;
+        }
+        let mut unknown = Vec::new();
+        for need in needs {
+            match self.decision.cached(core, &need) {
+                Some(found) => self.facts.assume(need, found),
+                None => unknown.push(need),
+            }
+        }
+        unknown
+    }
+
+    /// Starts again; every row is read.
+    fn reload(&mut self, facts: Facts) {
+        (self.facts, self.reads_all) = (facts, true);
     }
 }
 

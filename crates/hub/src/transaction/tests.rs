@@ -30,6 +30,8 @@ impl RandomSource for Zeros {
 /// Needs these documents, then commits; counts how often it ran with everything loaded.
 struct Count {
     keys: Vec<DocumentKey>,
+    /// The version of a cached row.
+    cached: Option<u64>,
     decided: u32,
     pauses: bool,
 }
@@ -49,6 +51,10 @@ impl Decision for Count {
         self.decided += 1;
         DecisionStep::Commit { commit: Commit::default(), outcome: self.decided }
     }
+
+    fn cached(&self, _: &Core, _: &Need) -> Option<Found> {
+        self.cached.map(|version| found("a", version))
+    }
 }
 
 struct Fixture {
@@ -60,9 +66,13 @@ fn key(name: &str) -> DocumentKey {
     DocumentKey::new("test", name)
 }
 
-fn row(name: &str, version: u64) -> StoreAnswer {
+fn found(name: &str, version: u64) -> Found {
     let row = Document { key: key(name), body: Arc::from(*b"{}") };
-    StoreAnswer::Read(Found::Document(Some(Versioned { version, row })))
+    Found::Document(Some(Versioned { version, row }))
+}
+
+fn row(name: &str, version: u64) -> StoreAnswer {
+    StoreAnswer::Read(found(name, version))
 }
 
 fn conflict(key: RowKey) -> StoreAnswer {
@@ -75,7 +85,7 @@ impl Fixture {
         let mut core = Core::new(node, 0, Box::new(Zeros), Time(1_000));
         let mut transactions = Transactions::new(Feature::Party);
         let keys = names.iter().map(|name| key(name)).collect();
-        let decision = Count { keys, decided: 0, pauses };
+        let decision = Count { keys, cached: None, decided: 0, pauses };
         assert!(matches!(
             transactions.begin(&mut core, decision, Facts::default()),
             TransactionProgress::Waits
@@ -241,8 +251,10 @@ fn what_does_not_fit_together_is_loaded_anew_until_it_gives_up() {
     assert_eq!(run_clocks(tries + 1), (tries + 1, None));
 }
 
-/// Answers from what is stored, without a commit.
-struct Answer;
+/// Answers from what is stored, without a commit. A row of this version is in a cache.
+struct Answer {
+    cached: u64,
+}
 
 impl Decision for Answer {
     type Outcome = u64;
@@ -253,19 +265,18 @@ impl Decision for Answer {
             Some(found) => DecisionStep::Done(found.map_or(0, |found| found.version)),
         }
     }
-}
 
-fn cached(version: u64) -> Facts {
-    let row = Document { key: key("a"), body: Arc::from(*b"{}") };
-    Facts::cached(vec![(key("a"), Some(Versioned { version, row }))])
+    fn cached(&self, _: &Core, _: &Need) -> Option<Found> {
+        Some(found("a", self.cached))
+    }
 }
 
 #[test]
 fn cached_row_is_expected_by_the_commit_and_not_read() {
     let mut fixture = Fixture::begin(&[], false);
     fixture.work();
-    let decision = Count { keys: vec![key("a")], decided: 0, pauses: false };
-    fixture.transactions.begin(&mut fixture.core, decision, cached(7));
+    let decision = Count { keys: vec![key("a")], cached: Some(7), decided: 0, pauses: false };
+    fixture.transactions.begin(&mut fixture.core, decision, Facts::default());
     let work = fixture.work();
     let [(ticket, Work::Commit(commit))] = &work[..] else { panic!("it commits at once: {work:?}") };
     assert_eq!(commit.expects, [Expect { key: RowKey::Document(key("a")), version: 7 }]);
@@ -280,7 +291,8 @@ fn decision_without_a_commit_does_not_rely_on_a_cached_row() {
     let mut fixture = Fixture::begin(&[], false);
     fixture.work();
     let mut answers = Transactions::new(Feature::Party);
-    assert!(matches!(answers.begin(&mut fixture.core, Answer, cached(7)), TransactionProgress::Waits));
+    let begun = answers.begin(&mut fixture.core, Answer { cached: 7 }, Facts::default());
+    assert!(matches!(begun, TransactionProgress::Waits));
     let work = fixture.work();
     assert!(matches!(work[..], [(_, Work::Read(_))]));
     let ended = answers.answered(&mut fixture.core, work[0].0, row("a", 8));

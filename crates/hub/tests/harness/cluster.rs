@@ -308,6 +308,12 @@ impl TestCluster {
         self.settle();
     }
 
+    /// Writes rows that no node writes.
+    pub fn write(&mut self, commit: Commit) {
+        self.stores[0].submit(vec![(Ticket(u64::MAX), Work::Commit(commit))]);
+        self.settle();
+    }
+
     /// Reads that the nodes sent to the store so far.
     pub fn reads(&self) -> u64 {
         self.reads

@@ -8,9 +8,13 @@ use super::{history, inbox, lease, log, node};
 use crate::deadline::Deadline;
 use crate::error::StoreError;
 use crate::presence::{ChannelVersionBump, HeldPresence};
-use crate::row::{Row, RowKey};
+use crate::row::RowKey;
 use crate::totals::StoreTotals;
 use tavern_domain::Time;
+
+/// Expectations that are searched for the version of a row before it is looked up in the tables. Most commits have fewer
+/// than ten.
+const SEARCHED_EXPECTS: usize = 32;
 
 /// Checks a commit, then applies it. An engine calls this inside one transaction of its own.
 pub fn apply(
@@ -34,8 +38,9 @@ pub fn apply(
     if let Some(change) = &commit.node {
         node::change(tables, clock, change, &mut receipt)?;
     }
-    for key in &commit.deletes {
+    for (at, key) in commit.deletes.iter().enumerate() {
         let version = match key {
+            // Not counted in the totals either.
             RowKey::Deadline { .. } => 0,
             RowKey::Key(_)
             | RowKey::Session(_)
@@ -44,17 +49,27 @@ pub fn apply(
             | RowKey::Hold(_)
             | RowKey::User(_)
             | RowKey::Follow { .. }
-            | RowKey::Lease(_) => clock.next(tables.version(key)?),
+            | RowKey::Lease(_) => {
+                let last = match expected(commit, key) {
+                    Some(version) if !commit.deletes[..at].contains(key) => version,
+                    _ => tables.version(key)?,
+                };
+                if last > 0 {
+                    clock.totals -= StoreTotals::of(key);
+                }
+                clock.next(last)
+            }
         };
         clock.retire(version);
-        if tables.version(key)? > 0 {
-            clock.totals -= StoreTotals::of(key);
-        }
         tables.delete(key)?;
         receipt.deleted.push(version);
     }
-    for row in &commit.puts {
-        let (key, last) = (row.key(), tables.version(&row.key())?);
+    for (at, row) in commit.puts.iter().enumerate() {
+        let key = row.key();
+        let last = match expected(commit, &key) {
+            Some(version) if is_first_change(commit, at, &key) => version,
+            _ => tables.version(&key)?,
+        };
         if last == 0 {
             clock.totals += StoreTotals::of(&key);
         }
@@ -82,15 +97,25 @@ pub fn apply(
     Ok(receipt)
 }
 
+/// The version that the row had before the commit, if the commit expects it: it was just checked.
+fn expected(commit: &Commit, key: &RowKey) -> Option<u64> {
+    let few = commit.expects.len() <= SEARCHED_EXPECTS;
+    let mut expects = commit.expects.iter().filter(|_| few);
+    expects.find(|expect| expect.key == *key).map(|expect| expect.version)
+}
+
+/// Whether nothing before this put changes the row.
+fn is_first_change(commit: &Commit, at: usize, key: &RowKey) -> bool {
+    !commit.deletes.contains(key) && !commit.puts[..at].iter().any(|row| row.key() == *key)
+}
+
 fn held(tables: &mut impl Tables, commit: &Commit) -> Result<Vec<HeldPresence>, StoreError> {
     let mut held = Vec::new();
-    for key in commit.puts.iter().map(Row::key).chain(commit.deletes.iter().cloned()) {
-        if let RowKey::Presence(presence) = key {
-            let channels = tables.held_with(&presence)?;
-            held.extend(
-                channels.into_iter().map(|channel| HeldPresence { held_with: presence.clone(), channel }),
-            );
-        }
+    for presence in commit.presences() {
+        let channels = tables.held_with(presence)?;
+        held.extend(
+            channels.into_iter().map(|channel| HeldPresence { held_with: presence.clone(), channel }),
+        );
     }
     Ok(held)
 }

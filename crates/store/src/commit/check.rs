@@ -18,7 +18,10 @@ impl Commit {
             check_name(&raise.channel)?;
         }
         self.expects.iter().map(|expect| &expect.key).chain(&self.deletes).try_for_each(check_key)?;
-        self.deadlines.iter().try_for_each(|deadline| check_key(&deadline.key()))?;
+        for deadline in &self.deadlines {
+            check_name(&deadline.name)?;
+            check_text(&deadline.kind)?;
+        }
         self.seen.iter().try_for_each(|seen| check_key(&RowKey::User(seen.user.clone())))?;
         self.check_raises();
         self.check_takes()?;
@@ -77,12 +80,21 @@ impl Commit {
     fn check_raises(&self) {
         let raised: BTreeSet<&str> = self.raises.iter().map(|raise| &*raise.channel).collect();
         assert_eq!(raised.len(), self.raises.len(), "a channel is raised once");
-        let puts = self.puts.iter().map(Row::key);
-        for key in puts.chain(self.deletes.iter().cloned()) {
-            if let RowKey::Presence(key) = key {
-                assert!(raised.contains(&*key.channel), "a presence changes with its channel");
-            }
+        for key in self.presences() {
+            assert!(raised.contains(&*key.channel), "a presence changes with its channel");
         }
+    }
+
+    /// The presences that it puts or deletes.
+    pub(super) fn presences(&self) -> impl Iterator<Item = &PresenceKey> {
+        let puts = self.puts.iter().filter_map(|row| match row {
+            Row::Presence(presence) => Some(&presence.key),
+            _ => None,
+        });
+        puts.chain(self.deletes.iter().filter_map(|key| match key {
+            RowKey::Presence(key) => Some(key),
+            _ => None,
+        }))
     }
 
     fn check_takes(&self) -> Result<(), StoreError> {

@@ -1,0 +1,55 @@
+//! The rows of parties and their members in the cache of the shard. Must hold: a party is cached only while a local user
+//! sees it as theirs.
+
+use super::decision::{PartyOutcome, party_key};
+use super::view::PartyViews;
+use crate::core::Core;
+use crate::rows::{MembershipRow, member_key};
+use std::sync::Arc;
+use tavern_domain::party::PartyChanges;
+use tavern_store::{Receipt, Versioned};
+use tavern_wire::record;
+
+/// Caches the committed rows of local users: their next command need not read them.
+pub(super) fn cache_rows(core: &mut Core, views: &PartyViews, decided: &PartyOutcome, receipt: &Receipt) {
+    let changes = &decided.changes;
+    for (user, _) in changes.memberships.iter().filter(|(_, membership)| membership.is_empty()) {
+        if core.users.contains(user) {
+            core.cache.documents.insert(MembershipRow::key(user), None);
+        }
+    }
+    for (at, document) in &decided.documents {
+        let name = document.key.name();
+        let local = match document.key.kind() == record::MEMBERSHIP {
+            true => core.users.contains(name),
+            false => is_shown(views, changes, name),
+        };
+        if let Some(version) = receipt.put.get(*at).filter(|_| local) {
+            let row = Versioned { version: *version, row: document.body.clone() };
+            core.cache.documents.insert(document.key.clone(), Some(row));
+        }
+    }
+    for (id, held) in &decided.held {
+        let key = held.row.key.clone();
+        let version = held.version(receipt).filter(|_| views.party_of(&key.user) == Some(*id));
+        match version {
+            Some(version) => {
+                core.cache.members.insert(key, Versioned { version, row: held.row.clone() });
+            }
+            None => drop(core.cache.members.remove(&key)),
+        }
+    }
+}
+
+/// Whether a changed party is the one that a local user sees.
+fn is_shown(views: &PartyViews, changes: &PartyChanges, name: &str) -> bool {
+    let party = changes.parties.iter().find(|(id, _)| name.parse() == Ok(*id));
+    let members = party.and_then(|(_, party)| party.as_ref()).map_or(&[][..], |party| &party.members);
+    members.iter().any(|member| views.party_of(&member.user) == party.map(|(id, _)| *id))
+}
+
+/// A user is not in this party any more, or not local.
+pub(super) fn forget_rows(core: &mut Core, user: &Arc<str>, party: u64) {
+    core.cache.documents.remove(&party_key(party));
+    core.cache.members.remove(&member_key(party, user));
+}
