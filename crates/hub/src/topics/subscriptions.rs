@@ -3,7 +3,7 @@
 //! the progress from before the log was read, and writes it again, so that no worker continues with what it read earlier.
 
 use super::command::{TopicCaller, TopicReply};
-use super::load::{Listing, LoadStop, SubscriptionRows, allow, by_name, counts, topics};
+use super::load::{Listing, LoadStop, SubscriptionRows, allow, by_name, counts, document, topics};
 use super::outcome::{Edit, NextStep, TopicDecided, TopicOutcome};
 use super::progress::unseal;
 use super::settings::{ChangedSettings, SubscriptionChange};
@@ -16,7 +16,8 @@ use tavern_domain::topic::{AUDIT, SubscriptionMarks, is_reserved};
 use tavern_store::TopicPage;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::{
-    self, ATTEMPT, COPY, DEAD, DELIVERY, MARKS, SUBSCRIPTION, SubscriptionSettings, TOPIC, TopicRecord,
+    self, ATTEMPT, COPY, DEAD, DELIVERY, EVENTS, LOG, MARKS, SUBSCRIPTION, SubscriptionSettings, TOPIC,
+    TopicRecord,
 };
 
 /// The publisher of the server's own topics.
@@ -69,6 +70,9 @@ fn begin(
     subscription: &SubscriptionSettings,
 ) -> Result<(), LoadStop> {
     let (name, topics) = (&subscription.name, &subscription.topics);
+    // Before the end of the log is read: a concurrent trim is then a conflict, which would drop events that follow.
+    document(facts, EVENTS, LOG)?;
+    edit.put(EVENTS, LOG, *b"{}");
     let known = create_topics(core, facts, edit, topics, topics.clone())?;
     let head = known.log.head;
     let known = by_name(known);
@@ -90,7 +94,9 @@ pub(super) fn follow(
 ) -> Result<(), LoadStop> {
     let old: BTreeSet<&Arc<str>> = before.subscription.row.topics.iter().collect();
     let new: BTreeSet<&Arc<str>> = after.topics.iter().collect();
-    let becomes_pulled = after.pull && !before.delivery.row.batches.is_empty();
+    // Batches that a worker seals later are the concern of the next pull, not of every other change.
+    let becomes_pulled =
+        after.pull && !before.subscription.row.pull && !before.delivery.row.batches.is_empty();
     if old == new && !becomes_pulled {
         return Ok(());
     }

@@ -88,6 +88,27 @@ fn dead_letter_that_is_retried_during_a_trim_is_copied() {
 }
 
 #[test]
+fn subscription_created_during_a_trim_counts_every_event() {
+    let rules = RetentionRules { max_bytes: 20_000, low_bytes: 0, ..rules() };
+    let mut cluster = two_nodes(rules);
+    cluster.publish(1, "a", 1);
+    cluster.pass(10_000);
+    // It has read the end of the log, and is not stored yet.
+    cluster.slow_down(|node, work| match work {
+        Work::Commit(commit) => node == "n1" && commit.puts.len() > 2,
+        Work::Read(_) => false,
+    });
+    let (name, change) = ("s".into(), Box::new(pulled(&["a"])));
+    let number = cluster.ask(1, "ann", TopicCommand::PutSubscription { name, change });
+    publish_large(&mut cluster, 10);
+    cluster.pass(3 * SLOW_MS);
+    assert!(matches!(cluster.reply(number), Some(Ok(TopicReply::Put { .. }))));
+    cluster.publish(1, "a", 1);
+    let page = cluster.pull("s", None, 9);
+    assert_eq!(page.last_seq, cluster.show("s").seq, "the number of the last event");
+}
+
+#[test]
 fn pull_during_a_trim_is_not_refused() {
     let mut cluster = two_nodes(rules());
     cluster.subscribe("s", &["a"]);

@@ -98,6 +98,10 @@ impl DeliveryQueue {
     pub fn feed(&mut self, shared: &mut DeliveryShared, now: Time) {
         self.unread = true;
         match &mut self.state {
+            // Another node may have enabled it, and deliver it: that node must learn of the events.
+            DeliveryState::Active(active) if active.machine.progress().disabled.is_some() => {
+                self.check(shared);
+            }
             // A queue that cannot accept events now checks again when it can.
             DeliveryState::Active(active) if active.reads || active.machine.want(now).is_none() => {}
             DeliveryState::Active(active) => {

@@ -18,6 +18,8 @@ pub struct SimEndpoint {
     batches: BTreeMap<u64, Vec<u8>>,
     taken: BTreeSet<u64>,
     lost: BTreeSet<u64>,
+    /// The numbers of events that it has ever accepted.
+    accepted: BTreeSet<u64>,
     /// The numbers of events that it has refused.
     refused: BTreeSet<u64>,
     /// Everything that has ever arrived in one of these ways; and the last event before which nothing is missing.
@@ -43,6 +45,7 @@ impl SimEndpoint {
             batches: BTreeMap::new(),
             taken: BTreeSet::new(),
             lost: BTreeSet::new(),
+            accepted: BTreeSet::new(),
             refused: BTreeSet::new(),
             seen: BTreeSet::new(),
             reached: 0,
@@ -62,7 +65,9 @@ impl SimEndpoint {
 
     /// It refuses a batch with an event that it cannot accept.
     pub fn refuses(&mut self, post: &AttemptRequest) -> bool {
-        let poison: Vec<u64> = post.events.iter().filter_map(poison).collect();
+        // What it has accepted once, it accepts again.
+        let poison = post.events.iter().filter_map(poison).filter(|seq| !self.accepted.contains(seq));
+        let poison: Vec<u64> = poison.collect();
         if self.repaired {
             return false;
         }
@@ -115,6 +120,7 @@ impl SimEndpoint {
             AttemptEntry::Event { seq, .. } => {
                 self.delivered += u64::from(self.taken.insert(*seq));
                 self.requeued += u64::from(self.refused.remove(seq));
+                self.accepted.insert(*seq);
                 self.seen.insert(*seq);
             }
             AttemptEntry::Gap { first, last } => {
