@@ -1,13 +1,15 @@
 //! The connections of a shard: opening, attaching and ending sessions, and long-polls.
 
-use super::{Shard, snapshot};
+use super::Shard;
 use crate::connection::{Link, LinkId};
 use crate::core::command::Caller;
 use crate::core::listener::ListenerId;
 use crate::core::render::{self, PollFlags};
-use crate::core::{Attached, Poll, poll};
+use crate::core::{Attached, Core, Poll, poll};
 use crate::event::Namespace;
 use crate::migration::{LookupResult, SessionLookup};
+use crate::party::{Parties, Snapshot};
+use crate::presence::Presence;
 use std::sync::Arc;
 use tavern_domain::{AddressGroup, Identity, SessionKey, Time};
 use tavern_wire::error::Refusal;
@@ -136,4 +138,17 @@ impl Shard {
     pub fn in_transit(&self) -> usize {
         self.migration.in_transit()
     }
+}
+
+/// A fresh snapshot of the party of a session's user. None: the link is named in `Effects::ready` when it has been
+/// read.
+pub(super) fn snapshot(
+    core: &mut Core,
+    presence: &Presence,
+    party: &mut Parties,
+    id: ListenerId,
+    link: LinkId,
+) -> Option<Snapshot> {
+    let announcing = presence.is_announcing(core, id);
+    party.snapshot(core, id, link, announcing)
 }

@@ -1,7 +1,8 @@
 //! `hello`: the identity of a client, and the session it resumes or opens. When the reply is sent, the presence of
 //! the user is committed and visible on every node, unless the store does not answer in time.
 
-use super::{Shard, snapshot};
+use super::Shard;
+use super::connections::snapshot;
 use crate::core::command::{Caller, CommandResult, CommandStop, refuse};
 use crate::core::hello::{BegunHello, Resumption, attach, keep_or_open, write_hello};
 use crate::core::listener::ListenerId;

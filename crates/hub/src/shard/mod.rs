@@ -9,6 +9,7 @@ mod hello;
 mod pack;
 mod redis_publish;
 mod service_command;
+mod timers;
 
 pub use redis_publish::{RedisPublish, next_redis_reply, publish_stored};
 pub use service_command::ServiceCommand;
@@ -16,13 +17,13 @@ pub use service_command::ServiceCommand;
 use crate::connection::LinkId;
 use crate::control::{self, UserControl};
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Feature, Notice, ShardMessage, Timer, loss, poll, sweep};
+use crate::core::{Core, Feature, Notice, ShardMessage, loss};
 use crate::history::History;
 use crate::inbox::Inbox;
 use crate::liveness::LivenessTask;
 use crate::migration::Migration;
 use crate::node::{ChannelUpdate, ControlMessage, Node, RandomSource, UserNotice};
-use crate::party::{Parties, Snapshot};
+use crate::party::Parties;
 use crate::people::{PEOPLE_LINK, People};
 use crate::presence::{Presence, held_committed};
 use crate::rows;
@@ -279,66 +280,6 @@ impl Shard {
         &mut self.topics.effects
     }
 
-    /// The earliest time at which the shard has work.
-    pub fn next_wake(&self) -> Option<Time> {
-        sweep::next_wake(&self.core)
-    }
-
-    /// Runs the timers that are due.
-    pub fn wake(&mut self, now: Time) {
-        self.core.now = now;
-        let mut unused = Vec::new();
-        while let Some(timer) = self.core.agenda.take_due(now) {
-            match timer {
-                Timer::NameUnused(space, name) => unused.push((space, name)),
-                timer => self.timer(timer),
-            }
-            self.route();
-        }
-        if !unused.is_empty() {
-            self.core.node.bus_interests.release_unused(&self.core.node.registry, &unused);
-        }
-        for id in self.core.agenda.take_due_sessions(now) {
-            poll::is_due(&mut self.core, id);
-            self.presence.loss_is_due(&mut self.core, id);
-        }
-        if sweep::is_due(&self.core) {
-            sweep::next_piece(&mut self.core);
-        }
-        self.route();
-    }
-
-    fn timer(&mut self, timer: Timer) {
-        let core = &mut self.core;
-        match timer {
-            Timer::GraceEnds(key) => self.presence.end_grace(core, key),
-            Timer::HoldEnds(key) => self.presence.sync_held(core, key),
-            Timer::PresenceTick(channel) => self.presence.rooms().tick(core, &channel),
-            Timer::ChannelCheck(channel) => self.presence.rooms().check_channel(core, &channel),
-            Timer::RetryPresence => self.presence.retry(core),
-            Timer::RetryInbox(user) => self.inbox.check(core, &user),
-            Timer::PartyDue(party) => self.party.wake_party(core, party),
-            Timer::RetryParty(number) => self.party.retry(core, number),
-            Timer::SnapshotTimeout(link, number) => self.party.snapshot_timeout(core, link, number),
-            Timer::RetryPartyView(user) => self.party.party_changed(core, &user),
-            Timer::DisconnectShown(user) => self.people.show_disconnect(core, &user),
-            Timer::RetryPeople => self.people.retry_loads(core),
-            Timer::LastSeen => self.people.record_last_seen(core),
-            Timer::ServiceFeed => self.people.publish_to_services(core),
-            Timer::Migration(half) => self.migration.is_due(core, &self.presence, half),
-            Timer::Departed => self.migration.check_departed(core),
-            Timer::Pull(number) => self.topics.pull_is_due(core, number),
-            Timer::Retention => self.topics.retention_is_due(core),
-            Timer::HistoryCommit => self.history.commit(core),
-            Timer::HistoryCheck(channel) => self.history.check(core, &channel),
-            Timer::HistoryBegins(id, channel) => self.history.begins(core, id, &channel),
-            Timer::HistoryFeed(id) => self.history.feed(core, id),
-            Timer::HistorySweep => self.history.sweep_is_due(core),
-            Timer::Control(number) => self.control.repeat(core, number),
-            Timer::NameUnused(..) => {}
-        }
-    }
-
     /// Every feature drops its state of a session, then the core does.
     fn end_session(&mut self, id: ListenerId) {
         let core = &mut self.core;
@@ -354,17 +295,4 @@ impl Shard {
         }
         core.remove(id);
     }
-}
-
-/// A fresh snapshot of the party of a session's user. None: the link is named in `Effects::ready` when it has been
-/// read.
-fn snapshot(
-    core: &mut Core,
-    presence: &Presence,
-    party: &mut Parties,
-    id: ListenerId,
-    link: LinkId,
-) -> Option<Snapshot> {
-    let announcing = presence.is_announcing(core, id);
-    party.snapshot(core, id, link, announcing)
 }

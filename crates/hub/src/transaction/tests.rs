@@ -251,9 +251,10 @@ fn what_does_not_fit_together_is_loaded_anew_until_it_gives_up() {
     assert_eq!(run_clocks(tries + 1), (tries + 1, None));
 }
 
-/// Answers from what is stored, without a commit. A row of this version is in a cache.
+/// Answers from what is stored, without a commit.
 struct Answer {
-    cached: u64,
+    /// The version of a cached row.
+    cached: Option<u64>,
 }
 
 impl Decision for Answer {
@@ -267,7 +268,7 @@ impl Decision for Answer {
     }
 
     fn cached(&self, _: &Core, _: &Need) -> Option<Found> {
-        Some(found("a", self.cached))
+        self.cached.map(|version| found("a", version))
     }
 }
 
@@ -291,7 +292,7 @@ fn decision_without_a_commit_does_not_rely_on_a_cached_row() {
     let mut fixture = Fixture::begin(&[], false);
     fixture.work();
     let mut answers = Transactions::new(Feature::Party);
-    let begun = answers.begin(&mut fixture.core, Answer { cached: 7 }, Facts::default());
+    let begun = answers.begin(&mut fixture.core, Answer { cached: Some(7) }, Facts::default());
     assert!(matches!(begun, TransactionProgress::Waits));
     let work = fixture.work();
     assert!(matches!(work[..], [(_, Work::Read(_))]));
@@ -329,7 +330,7 @@ fn answer_of_another_kind_is_a_corrupt_store() {
 #[test]
 fn transactions_at_the_same_time_are_kept_apart() {
     let mut fixture = Fixture::begin(&["a"], false);
-    let decision = Count { keys: vec![key("b")], decided: 10, pauses: false };
+    let decision = Count { keys: vec![key("b")], cached: None, decided: 10, pauses: false };
     fixture.transactions.begin(&mut fixture.core, decision, Facts::default());
     let reads = fixture.work();
     let Fixture { core, transactions } = &mut fixture;
@@ -375,7 +376,7 @@ fn commit_carries_the_trace_of_the_command_that_began_it() {
     fixture.work();
     let trace = TraceContext { trace_id: 1, span_id: 2, sampled: true };
     fixture.core.trace = Some(trace);
-    let decision = Count { keys: vec![key("a")], decided: 0, pauses: false };
+    let decision = Count { keys: vec![key("a")], cached: None, decided: 0, pauses: false };
     fixture.transactions.begin(&mut fixture.core, decision, Facts::default());
     fixture.core.trace = None;
     fixture.answer(row("a", 1));
@@ -389,7 +390,7 @@ fn conflicts_of_party_commands_are_counted() {
         let mut fixture = Fixture::begin(&[], false);
         fixture.work();
         fixture.transactions = Transactions::new(feature);
-        let decision = Count { keys: vec![], decided: 0, pauses: false };
+        let decision = Count { keys: vec![], cached: None, decided: 0, pauses: false };
         fixture.transactions.begin(&mut fixture.core, decision, Facts::default());
         fixture.answer(conflict(RowKey::Document(key("a"))));
         assert_eq!(fixture.core.stats.party_conflicts.get(), counted);
@@ -401,7 +402,7 @@ fn answer_from_loaded_rows_is_decided_once() {
     let mut fixture = Fixture::begin(&[], false);
     fixture.work();
     let mut answers = Transactions::new(Feature::Party);
-    answers.begin(&mut fixture.core, Answer, Facts::default());
+    answers.begin(&mut fixture.core, Answer { cached: None }, Facts::default());
     let reads = fixture.work();
     let ended = answers.answered(&mut fixture.core, reads[0].0, row("a", 8));
     assert!(matches!(ended, TransactionProgress::Ended(_, TransactionEnd::Done(8))));
@@ -481,12 +482,14 @@ fn commit_expects_documents_presences_and_holds_but_no_reads() {
 }
 
 #[test]
-fn cached_presences_and_holds_are_expected_too() {
-    let presence = Facts::assuming(presence_key("ann"), Some(presence("ann", 8)));
-    assert!(presence.expects().eq([Expect { key: RowKey::Presence(presence_key("ann")), version: 8 }]));
-    let hold = Facts::assuming_hold(hold("ann", 9));
-    assert!(hold.expects().eq([Expect { key: RowKey::Hold(presence_key("ann")), version: 9 }]));
-    assert!(!Facts::cached(vec![]).are_assumed(), "nothing came from a cache");
+fn cached_rows_are_expected_too() {
+    let facts = Facts::assuming(presence_key("ann"), Some(presence("ann", 8)));
+    assert!(facts.expects().eq([Expect { key: RowKey::Presence(presence_key("ann")), version: 8 }]));
+    let mut facts = Facts::default();
+    assert!(!facts.are_assumed());
+    facts.assume(Need::Hold(presence_key("ann")), Found::Hold(Some(hold("ann", 9))));
+    assert!(facts.are_assumed());
+    assert!(facts.expects().eq([Expect { key: RowKey::Hold(presence_key("ann")), version: 9 }]));
 }
 
 #[test]
