@@ -8,7 +8,9 @@ use harness::code;
 use harness::party_cluster::{GRACE, INVITE, OWN_GRACE, PartyCluster, RESUME, settings};
 use std::sync::{Arc, Mutex};
 use tavern_store::memory::{WorkFault, WorkOutcome};
-use tavern_store::{Commit, Deadline, Found, PresenceHold, PresenceKey, Read, Row, RowKey, Work};
+use tavern_store::{
+    Commit, Deadline, DocumentKey, Found, PresenceHold, PresenceKey, Read, Row, RowKey, Work,
+};
 
 fn user(name: &str) -> String {
     format!(r#""user":"{name}""#)
@@ -82,6 +84,25 @@ fn command_causes_few_requests_to_the_store() {
     }
     assert_eq!(count("party.invite"), (0, 1), "reads and commits");
     assert_eq!(count("party.cancel_invite"), (0, 1), "reads and commits");
+}
+
+#[test]
+fn cancelled_invites_leave_no_timers() {
+    let mut parties = PartyCluster::new(1, &settings());
+    let (ann, _bob) = (parties.client(0, "ann"), parties.client(0, "bob"));
+    for op in ["party.invite", "party.cancel_invite"].repeat(20) {
+        parties.ok(ann, op, &user("bob"));
+    }
+    parties.cluster.settle();
+    let requests = Arc::new(Mutex::new(0));
+    let counted = requests.clone();
+    parties.cluster.set_work_fate(move |_, work| {
+        let party = |key: &DocumentKey| key.kind() == "party";
+        *counted.lock().unwrap() += u32::from(matches!(work, Work::Read(Read::Document(key)) if party(key)));
+        WorkFault::NONE
+    });
+    parties.live(INVITE + 1_000);
+    assert_eq!(*requests.lock().unwrap(), 0, "parties that have ended are not read");
 }
 
 #[test]
