@@ -39,7 +39,8 @@ impl LimitJudge {
             };
             let is_old = (now + SKEW_MS).since(event.stored_at) > rules.retention_ms;
             let was_large = self.large_at.is_some_and(|at| now.since(at) <= TRIM_MS);
-            if !is_old && !(was_large && bytes > rules.low_bytes) {
+            let is_allowed = is_old || (was_large && bytes > rules.low_bytes);
+            if !is_allowed {
                 let age_ms = now.since(event.stored_at);
                 return Err(format!("event {} was trimmed at {bytes} bytes, {age_ms} ms old", event.number));
             }
