@@ -128,7 +128,7 @@ impl Parties {
             core.effects.topics.push(PARTIES);
         }
         for (id, party) in &changes.parties {
-            self.set_wake(core, *id, party.as_ref().and_then(|party| party.next_wake()));
+            self.wakes.set(core, *id, party.as_ref().and_then(|party| party.next_wake()));
         }
         let actor = decision.call.user.clone();
         announce(core, actor.clone(), &decided, receipt);

@@ -11,6 +11,7 @@ mod ids;
 mod refusal_limit;
 mod snapshot;
 mod view;
+mod wakes;
 
 pub(crate) use snapshot::Snapshot;
 
@@ -20,13 +21,12 @@ use ids::ReserveIds;
 use view::PartyRead;
 
 use crate::connection::LinkId;
-use crate::core::{Core, Feature, Timer};
+use crate::core::{Core, Feature};
 use crate::rows::{FORGET, MEMBERSHIP};
 use crate::transaction::{Facts, Transactions};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::sync::Arc;
-use tavern_domain::Time;
 use tavern_domain::party::PartyCommand;
 use tavern_store::{Deadline, Read, StoreAnswer, Ticket, Work};
 
@@ -39,8 +39,7 @@ pub(crate) struct Parties {
     ids: ids::PartyIds,
     refusal_limits: refusal_limit::RefusalLimits,
     views: view::PartyViews,
-    /// When the timer of a party goes off, for parties that were changed here.
-    wakes: HashMap<u64, Time, RandomState>,
+    wakes: wakes::PartyWakes,
 }
 
 impl Parties {
@@ -53,7 +52,7 @@ impl Parties {
             ids: ids::PartyIds::default(),
             refusal_limits: refusal_limit::RefusalLimits::default(),
             views: view::PartyViews::default(),
-            wakes: HashMap::default(),
+            wakes: wakes::PartyWakes::default(),
         }
     }
 
@@ -76,21 +75,9 @@ impl Parties {
         }
     }
 
-    /// Sets the only timer of a party here. None: it has no deadline, or has ended.
-    fn set_wake(&mut self, core: &mut Core, party: u64, due: Option<Time>) {
-        let before = match due {
-            Some(due) => self.wakes.insert(party, due),
-            None => self.wakes.remove(&party),
-        };
-        if before != due {
-            before.into_iter().for_each(|before| core.agenda.cancel(before, Timer::PartyDue(party)));
-            due.into_iter().for_each(|due| core.agenda.set(due, Timer::PartyDue(party)));
-        }
-    }
-
     /// A deadline of a party is due.
     pub(crate) fn wake_party(&mut self, core: &mut Core, party: u64) {
-        self.wakes.remove(&party);
+        self.wakes.fired(party);
         self.begin(core, PartyDecision::of_server(PartyCommand::Wake { party }));
     }
 

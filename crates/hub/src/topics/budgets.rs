@@ -86,6 +86,10 @@ impl CountBacklog {
         let Some(rows) = SubscriptionRows::find(facts, &self.name)? else {
             return Ok(TopicStep::Done(self.counted(None)));
         };
+        if rows.subscription.row.max_backlog_bytes != self.budget {
+            // The limit was changed since the subscriptions were listed.
+            return Ok(TopicStep::Done(self.counted(None)));
+        }
         let (marks, progress) = (&rows.marks, &rows.delivery.row);
         let reached = progress.reached();
         let head = marks.row.seq_at_head(&by_name(counts(facts, rows.topics())?));

@@ -147,3 +147,7 @@ fn find<'a, K: PartialEq, T>(rows: &'a [(K, T)], key: &K) -> Option<&'a T> {
     // The last loaded row is usually the one asked for.
     rows.iter().rev().find(|(known, _)| known == key).map(|(_, row)| row)
 }
+
+#[cfg(test)]
+#[path = "facts_tests.rs"]
+mod tests;

@@ -144,6 +144,25 @@ fn backlog_limit_holds_when_only_other_events_were_dropped() {
 }
 
 #[test]
+fn backlog_limit_that_was_removed_drops_nothing() {
+    let mut cluster = two_nodes(rules());
+    let limit = |max_backlog_bytes| SubscriptionChange {
+        max_backlog_bytes: Some(max_backlog_bytes),
+        ..pulled(&["a"])
+    };
+    cluster.put("ann", "s", limit(65_536)).unwrap();
+    cluster.pass(10_000);
+    cluster.pass_until_slow(|node, work| match work {
+        Work::Read(Read::Document(key)) => node == "n0" && key.kind() == DELIVERY,
+        _ => false,
+    });
+    cluster.put("ann", "s", limit(0)).unwrap();
+    publish_large(&mut cluster, 40);
+    cluster.pass(2 * SLOW_MS);
+    assert_eq!(cluster.lost, []);
+}
+
+#[test]
 fn id_is_known_for_a_day_although_its_event_was_dropped() {
     let mut cluster = Cluster::new(1, Some(rules()));
     let publish = |cluster: &mut Cluster| {

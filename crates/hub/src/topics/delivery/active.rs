@@ -52,8 +52,10 @@ pub(super) struct LogFetch {
     pub sending: AttemptStart,
     pub runs: VecDeque<EntryRange>,
     pub reading: Option<LogReading>,
-    /// The batch has no copy: the log still has all its events.
+    /// The batch has no copy: the log has all its events, if the progress is as it was when it was loaded.
     pub has_no_copy: bool,
+    /// The progress is read to confirm that.
+    pub checks: bool,
 }
 
 impl ActiveDelivery {

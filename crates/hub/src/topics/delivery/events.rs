@@ -2,14 +2,14 @@
 
 use super::active::LogFetch;
 use super::post::{AttemptRequest, DeliveryNotice};
-use super::queue::DeliveryQueue;
+use super::queue::{DeliveryQueue, DeliveryState};
 use super::shared::{DeliveryRequest, DeliveryShared};
 use crate::topics::LogReading;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::delivery::{AttemptStart, DeliveryInput, DeliveryOutcome, EndpointReply, QueuedEvent};
 use tavern_store::limits::PAGE_ROWS;
-use tavern_store::{DocumentKey, LogEntry, LogPage, Read, Work};
+use tavern_store::{Document, DocumentKey, LogEntry, LogPage, Read, Versioned, Work};
 use tavern_wire::json::event::{BatchFormat, shown_id};
 use tavern_wire::record::{self, CopiedEvent};
 
@@ -77,9 +77,9 @@ impl DeliveryQueue {
             }
             None => {
                 let runs = batch.ranges.iter().filter(|run| !run.gap).copied().collect();
-                active
-                    .fetches
-                    .insert(sending.batch, LogFetch { sending, runs, reading: None, has_no_copy: false });
+                let (has_no_copy, checks) = (false, false);
+                let fetch = LogFetch { sending, runs, reading: None, has_no_copy, checks };
+                active.fetches.insert(sending.batch, fetch);
                 self.fetch(shared, now, sending.batch);
             }
         }
@@ -91,6 +91,9 @@ impl DeliveryQueue {
         let marks = active.marks.clone();
         let Some(fetch) = active.fetches.get_mut(&batch) else { return };
         let Some(run) = fetch.runs.front() else {
+            if fetch.has_no_copy && !fetch.checks {
+                return self.check_fetch(shared, batch);
+            }
             let sending = fetch.sending;
             active.fetches.remove(&batch);
             return self.send(shared, now, sending);
@@ -125,25 +128,54 @@ impl DeliveryQueue {
             fetch.runs.pop_front();
             fetch.reading = None;
         } else if !more {
-            return self.events_missing(shared, now, batch);
+            return self.check_fetch(shared, batch);
         }
         self.fetch(shared, now, batch);
     }
 
-    /// The log was trimmed before the first event of a batch, and none of its events were dropped: it was sealed later.
-    pub(super) fn copy_missing(&mut self, shared: &mut DeliveryShared, now: Time, batch: u64) {
-        let fetch = self.active().and_then(|active| active.fetches.get_mut(&batch));
-        match fetch.filter(|fetch| !fetch.has_no_copy) {
-            Some(fetch) => {
+    /// Reads the progress: whether the batch was settled or copied since it was loaded.
+    fn check_fetch(&mut self, shared: &mut DeliveryShared, batch: u64) {
+        let name = self.name().clone();
+        let Some(active) = self.active() else { return };
+        let life = active.life;
+        let Some(fetch) = active.fetches.get_mut(&batch) else { return };
+        fetch.checks = true;
+        let key = DocumentKey::new(record::DELIVERY, &name);
+        shared.ask(DeliveryRequest::Fetch(name, life, batch), Work::Read(Read::Document(key)));
+    }
+
+    /// The copy of a batch, or the progress that confirms that it needs none.
+    pub(super) fn fetched_document(
+        &mut self,
+        shared: &mut DeliveryShared,
+        now: Time,
+        batch: u64,
+        found: Option<&Versioned<Document>>,
+    ) {
+        let Some(active) = self.active() else { return };
+        let known = active.version;
+        let Some(fetch) = active.fetches.get_mut(&batch) else { return };
+        match found {
+            Some(copy) if !fetch.checks => self.fetched_copy(shared, now, batch, &copy.row.body),
+            None if !fetch.checks => {
+                // The log was trimmed before the batch was sealed, or the batch is settled.
                 fetch.has_no_copy = true;
                 self.fetch(shared, now, batch);
             }
-            None => self.events_missing(shared, now, batch),
+            Some(progress) if progress.version == known => match fetch.runs.is_empty() {
+                true => self.fetch(shared, now, batch),
+                false => self.events_missing(shared, now, batch),
+            },
+            _ => {
+                self.state = DeliveryState::Idle;
+                self.unread = true;
+                self.wait_for_load(shared);
+            }
         }
     }
 
     /// The copy of a batch whose events the log has dropped.
-    pub(super) fn fetched_copy(&mut self, shared: &mut DeliveryShared, now: Time, batch: u64, body: &[u8]) {
+    fn fetched_copy(&mut self, shared: &mut DeliveryShared, now: Time, batch: u64, body: &[u8]) {
         let Ok(copies) = record::read::<Vec<CopiedEvent>>(body) else {
             return self.events_missing(shared, now, batch);
         };

@@ -281,11 +281,8 @@ impl DeliveryWorker {
             (DeliveryRequest::Fetch(_, _, batch), StoreAnswer::Read(Found::Log(stretch))) => {
                 queue.fetched(shared, now, batch, stretch);
             }
-            (DeliveryRequest::Fetch(_, _, batch), StoreAnswer::Read(Found::Document(Some(copy)))) => {
-                queue.fetched_copy(shared, now, batch, &copy.row.body);
-            }
-            (DeliveryRequest::Fetch(_, _, batch), StoreAnswer::Read(_)) => {
-                queue.copy_missing(shared, now, batch)
+            (DeliveryRequest::Fetch(_, _, batch), StoreAnswer::Read(Found::Document(found))) => {
+                queue.fetched_document(shared, now, batch, found.as_ref());
             }
             (DeliveryRequest::Take(..), StoreAnswer::Committed(receipt)) => {
                 queue.lease_taken(shared, now, &receipt)

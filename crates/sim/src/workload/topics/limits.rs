@@ -2,7 +2,7 @@
 //! further than to its lower bound; a backlog is dropped only above the limit of its subscription.
 
 use super::SKEW_MS;
-use super::log::LoggedEvent;
+use super::log::BrowsedEvent;
 use crate::workload::Outcome;
 use tavern_domain::Time;
 use tavern_hub::RetentionRules;
@@ -31,7 +31,7 @@ impl LimitJudge {
         &mut self,
         now: Time,
         mut bytes: u64,
-        trimmed: impl Iterator<Item = &'a LoggedEvent>,
+        trimmed: impl Iterator<Item = &'a BrowsedEvent>,
     ) -> Outcome {
         for event in trimmed {
             let Some(rules) = &self.rules else {
@@ -39,7 +39,8 @@ impl LimitJudge {
             };
             let is_old = (now + SKEW_MS).since(event.stored_at) > rules.retention_ms;
             let was_large = self.large_at.is_some_and(|at| now.since(at) <= TRIM_MS);
-            if !(is_old || was_large && bytes > rules.low_bytes) {
+            let is_allowed = is_old || (was_large && bytes > rules.low_bytes);
+            if !is_allowed {
                 let age_ms = now.since(event.stored_at);
                 return Err(format!("event {} was trimmed at {bytes} bytes, {age_ms} ms old", event.number));
             }

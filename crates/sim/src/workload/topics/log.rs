@@ -14,7 +14,7 @@ use tavern_domain::Time;
 use tavern_store::{Document, DocumentKey, Found, LogEntry, Read, Versioned};
 use tavern_wire::record::{self, DELIVERY, MARKS, SUBSCRIPTION, SubscriptionSettings, TOPIC, TopicRecord};
 
-pub struct LoggedEvent {
+pub struct BrowsedEvent {
     /// The event itself contains it, independent of the log.
     pub number: u64,
     pub topic: usize,
@@ -47,7 +47,7 @@ pub struct LogJudge {
     head: u64,
     bytes: u64,
     /// All events that were ever added, by position.
-    pub events: BTreeMap<u64, LoggedEvent>,
+    pub events: BTreeMap<u64, BrowsedEvent>,
     known: BTreeSet<(u64, usize, u64)>,
     topics: [TopicHistory; TOPICS.len()],
     queues: BTreeMap<&'static str, ExpectedQueue>,
@@ -137,7 +137,7 @@ impl LogJudge {
         let Some(topic) = topic_index(&entry.topic) else {
             // About deliveries; nobody gets it, but the limits count it.
             let (number, topic, life, count) = (0, TOPICS.len(), 0, 0);
-            let event = LoggedEvent { number, topic, life, count, at: now, stored_at: entry.at, bytes };
+            let event = BrowsedEvent { number, topic, life, count, at: now, stored_at: entry.at, bytes };
             self.events.insert(entry.position, event);
             return Ok(());
         };
@@ -159,7 +159,7 @@ impl LogJudge {
                 queue.push(entry.position);
             }
         }
-        let event = LoggedEvent { number, topic, life, count, at: now, stored_at: entry.at, bytes };
+        let event = BrowsedEvent { number, topic, life, count, at: now, stored_at: entry.at, bytes };
         self.events.insert(entry.position, event);
         Ok(())
     }
@@ -249,7 +249,7 @@ impl LogJudge {
     /// topic.
     pub fn judge_reply(&self, number: u64, topic: usize, sent_at: Time, new: bool, count: u64) -> Outcome {
         let life = self.topics[topic].created.iter().filter(|at| **at < sent_at).count() as u64;
-        let fits = |event: &&LoggedEvent| {
+        let fits = |event: &&BrowsedEvent| {
             (event.number, event.topic, event.count) == (number, topic, count)
                 && if new { event.at >= sent_at } else { event.life >= life }
         };

@@ -8,10 +8,10 @@ use tavern_domain::Time;
 
 /// By subscription and topic.
 #[derive(Default)]
-pub struct Memberships(BTreeMap<(Arc<str>, usize), Membership>);
+pub struct Memberships(BTreeMap<(Arc<str>, usize), TopicMembership>);
 
 /// Since when a subscription may have a topic or not. Settled: it was told.
-struct Membership {
+struct TopicMembership {
     changes_at: Time,
     settled: Option<bool>,
 }
@@ -19,7 +19,7 @@ struct Membership {
 impl Memberships {
     /// A change is under way.
     pub fn unsettle(&mut self, now: Time, subscription: &str, topic: usize) {
-        let changed = Membership { changes_at: now, settled: None };
+        let changed = TopicMembership { changes_at: now, settled: None };
         self.0.insert((subscription.into(), topic), changed);
     }
 

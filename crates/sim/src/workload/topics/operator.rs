@@ -200,9 +200,9 @@ impl SimOperator {
             (OperatorCommand::DeleteTopic { .. }, Err(code)) if code == "not_found" => "topics not found",
             (OperatorCommand::Assign { .. }, Ok(TopicReply::Assigned { .. })) => "publishers changed",
             (OperatorCommand::Topics { name, topics }, Ok(TopicReply::Put { subscription, .. })) => {
-                for (topic, name_of_topic) in TOPICS.iter().enumerate() {
+                for (topic, text) in TOPICS.iter().enumerate() {
                     let member = is_member(topics, topic);
-                    if subscription.topics.iter().any(|known| **known == **name_of_topic) != member {
+                    if subscription.topics.iter().any(|known| **known == **text) != member {
                         return Err(format!("{command:?} was answered {reply:?}"));
                     }
                     memberships.settle(NAMES[name], topic, member);

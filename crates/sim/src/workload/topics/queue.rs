@@ -1,7 +1,7 @@
 //! The events that a subscription must get: those that were added to its topics while it had them, numbered from 1
 //! without holes. Knows from the store which topics it has and what was dropped.
 
-use super::log::LoggedEvent;
+use super::log::BrowsedEvent;
 use super::topic_index;
 use crate::workload::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,8 +57,8 @@ impl ExpectedQueue {
         &mut self,
         settings: &SubscriptionSettings,
         changed_after: u64,
-        log: &'a BTreeMap<u64, LoggedEvent>,
-    ) -> Vec<&'a LoggedEvent> {
+        log: &'a BTreeMap<u64, BrowsedEvent>,
+    ) -> Vec<&'a BrowsedEvent> {
         self.max_backlog_bytes = settings.max_backlog_bytes;
         let before = std::mem::replace(
             &mut self.topics,
@@ -79,7 +79,7 @@ impl ExpectedQueue {
     pub fn advance(
         &mut self,
         progress: &DeliveryProgress,
-        log: &BTreeMap<u64, LoggedEvent>,
+        log: &BTreeMap<u64, BrowsedEvent>,
         log_first: u64,
     ) -> Result<Option<u64>, String> {
         let sealed = progress.sealed.seq;
@@ -91,7 +91,7 @@ impl ExpectedQueue {
     }
 
     /// Everything between these was dropped now.
-    fn judge_backlog(&mut self, before: u64, log: &BTreeMap<u64, LoggedEvent>, log_first: u64) -> Outcome {
+    fn judge_backlog(&mut self, before: u64, log: &BTreeMap<u64, BrowsedEvent>, log_first: u64) -> Outcome {
         let kept = |seq: &u64| self.position(*seq).is_some_and(|position| position >= log_first);
         let dropped: Vec<u64> = (before + 1..=self.reached.min(self.len())).filter(kept).collect();
         if self.reached <= self.sealed || dropped.is_empty() {

@@ -1,0 +1,105 @@
+//! What a decision finds among the loaded rows, and what its commit expects.
+
+use super::*;
+use tavern_domain::Time;
+
+fn key(name: &str) -> DocumentKey {
+    DocumentKey::new("test", name)
+}
+
+fn presence_key(user: &str) -> PresenceKey {
+    PresenceKey { channel: "game#1".into(), user: user.into() }
+}
+
+fn presence(user: &str, version: u64) -> Versioned<PresenceRow> {
+    let (attendance, visibility) = Default::default();
+    let row = PresenceRow { key: presence_key(user), anonymous: false, name: None, visibility, attendance };
+    Versioned { version, row }
+}
+
+fn hold(user: &str, version: u64) -> Versioned<PresenceHold> {
+    Versioned { version, row: PresenceHold { key: presence_key(user), held_with: None, until: None } }
+}
+
+fn document(name: &str, version: u64) -> Versioned<Document> {
+    Versioned { version, row: Document { key: key(name), body: Arc::from(*b"{}") } }
+}
+
+/// One of each, and what the store finds.
+fn needs() -> [(Need, Found); 6] {
+    let ann: Arc<str> = "ann".into();
+    let person = UserSnapshot { user: ann.clone(), known: None, presences: vec![], mutual: false };
+    [
+        (Need::Document(key("a")), Found::Document(Some(document("a", 7)))),
+        (Need::Presence(presence_key("ann")), Found::Presence(Some(presence("ann", 8)))),
+        (Need::Hold(presence_key("ann")), Found::Hold(Some(hold("ann", 9)))),
+        (Need::Person(ann), Found::People(vec![person])),
+        (Need::Read(Read::Time), Found::Time(Time(5))),
+        (Need::Page(Read::Time), Found::Time(Time(6))),
+    ]
+}
+
+/// Which of `needs` are loaded.
+fn loaded(facts: &Facts) -> [bool; 6] {
+    [
+        facts.document(&key("a")) == Some(Some(&document("a", 7))),
+        facts.presence(&presence_key("ann")) == Some(Some(&presence("ann", 8))),
+        facts.hold(&presence_key("ann")) == Some(Some(&hold("ann", 9))),
+        facts.person(&"ann".into()).is_some_and(|person| *person.user == *"ann"),
+        facts.read(&Read::Time) == Some(&Found::Time(Time(5))),
+        facts.page(&Read::Time) == Some(&Found::Time(Time(6))),
+    ]
+}
+
+#[test]
+fn each_row_is_found_under_what_was_needed() {
+    assert!(Facts::default().is_empty() && Facts::default().document(&key("a")).is_none());
+    for (at, (need, found)) in needs().into_iter().enumerate() {
+        let mut facts = Facts::default();
+        assert!(facts.add(need, found));
+        assert!(!facts.is_empty());
+        assert_eq!(loaded(&facts), [0, 1, 2, 3, 4, 5].map(|other| other == at));
+        assert!(facts.document(&key("b")).is_none() && facts.presence(&presence_key("bob")).is_none());
+        assert!(facts.hold(&presence_key("bob")).is_none() && facts.person(&"bob".into()).is_none());
+    }
+}
+
+#[test]
+fn commit_expects_documents_presences_and_holds_but_no_reads() {
+    let mut facts = Facts::default();
+    needs().into_iter().for_each(|(need, found)| assert!(facts.add(need, found)));
+    assert!(facts.add(Need::Hold(presence_key("bob")), Found::Hold(None)));
+    let expect = |key, version| Expect { key, version };
+    let expected = [
+        expect(RowKey::Document(key("a")), 7),
+        expect(RowKey::Presence(presence_key("ann")), 8),
+        expect(RowKey::Hold(presence_key("ann")), 9),
+        expect(RowKey::Hold(presence_key("bob")), 0),
+    ];
+    assert!(facts.expects().eq(expected));
+}
+
+#[test]
+fn cached_rows_are_expected_too() {
+    let facts = Facts::assuming(presence_key("ann"), Some(presence("ann", 8)));
+    assert!(facts.expects().eq([Expect { key: RowKey::Presence(presence_key("ann")), version: 8 }]));
+    let mut facts = Facts::default();
+    assert!(!facts.are_assumed());
+    facts.assume(Need::Hold(presence_key("ann")), Found::Hold(Some(hold("ann", 9))));
+    assert!(facts.are_assumed());
+    assert!(facts.expects().eq([Expect { key: RowKey::Hold(presence_key("ann")), version: 9 }]));
+}
+
+#[test]
+fn conflict_keeps_only_the_version_that_was_found() {
+    let facts = Facts::after_conflict(RowKey::Document(key("a")), 3);
+    assert_eq!(facts.conflicting_version(&RowKey::Document(key("a"))), Some(3));
+    assert_eq!(facts.conflicting_version(&RowKey::Document(key("b"))), None);
+    assert!(facts.is_empty() && facts.expects().next().is_none());
+}
+
+#[test]
+fn user_who_is_not_in_the_answer_was_not_loaded() {
+    let mut facts = Facts::default();
+    assert!(!facts.add(Need::Person("ann".into()), Found::People(vec![])));
+}
