@@ -155,7 +155,9 @@ impl ActiveDelivery {
         for batch in &self.machine.progress().batches {
             let runs = || batch.ranges.iter().filter(|run| !run.gap);
             let gone = |run: &EntryRange| self.copied.range(run.first..=run.last).next().is_some();
-            if self.copies.contains(&batch.number) || !runs().any(gone) {
+            // A batch that is not here as a whole was not cut from one that is: after a replay two batches may have the
+            // same event, and the other may have a copy of its own.
+            if self.copies.contains(&batch.number) || !runs().any(gone) || self.entries(batch).is_none() {
                 continue;
             }
             let events = runs().flat_map(|run| self.events.range(run.first..=run.last));
