@@ -121,7 +121,7 @@ def test_ids_of_a_deleted_topic_do_not_count_for_a_new_one(ann, bob, admin, topi
     assert admin.delete(f"/v1/topics/{topic}").status_code == 200
     put(bob, name, topics=[topic], pull=True)
     again = publish(bob, topic, [{"type": "c", "id": "x"}, {"type": "d", "id": "x"}])
-    assert (again["accepted"], again["duplicates"], again["first_seq"]) == (1, 1, 3)
+    assert (again["accepted"], again["duplicates"], again["first_seq"]) == (1, 1, 1)
     assert [(event["id"], event["type"]) for event in pull(bob, name)["events"]] == [("x", "c")]
 
 

@@ -1,5 +1,6 @@
 """The log: why something was refused, at most one line per reason in ten seconds; warnings about unsafe settings."""
 import json
+import time
 
 import httpx
 import pytest
@@ -76,6 +77,10 @@ def test_a_public_address_without_tls_is_warned_of(config, warned):
     usual = server.command()
     server.command = lambda: [f"0.0.0.0:{server.port}" if part == f"127.0.0.1:{server.port}" else part for part in usual]
     with server:
+        # The server answers before it logs that it is ready.
+        end = time.monotonic() + 10
+        while "ready" not in server.log() and time.monotonic() < end:
+            time.sleep(0.02)
         assert ("listening on a public address without TLS" in server.log()) == warned
 
 

@@ -159,13 +159,18 @@ TRANSPORTS = {
 }
 
 
+def user_token(name, allow):
+    """A token of a user of its own: the commands of one user are limited per second."""
+    return tokens.token(f"rights-{name.replace(' ', '-')}", allow=allow)
+
+
 @pytest.fixture(scope="module")
 def clients(serve):
     made = {}
 
     def get(transport):
         if transport not in made:
-            made[transport] = TRANSPORTS[transport](serve, tokens.token("tester", allow=GRANTS))
+            made[transport] = TRANSPORTS[transport](serve, user_token(transport, GRANTS))
         return made[transport]
 
     yield get
@@ -181,7 +186,7 @@ def test_the_token_decides_each_right(clients, transport, verb, target, allowed)
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_token_without_rights_is_refused_everything(serve, transport):
-    client = TRANSPORTS[transport](serve, tokens.token("tester", allow={}))
+    client = TRANSPORTS[transport](serve, user_token(f"{transport} without rights", {}))
     for verb in ("subscribe", "pattern", "publish"):
         assert client.ask(verb, "game#1") == "not_allowed"
     client.close()
