@@ -122,8 +122,8 @@ pub async fn serve_plain(io: PlainIo, connection: Arc<HttpConnection>) {
             let Some(parts) = serving.into_parts() else { return };
             return poll::hand_over(connection, parts.io.into_inner(), &parts.read_buf, offer);
         }
-        // The answer to an earlier request is not written. If the shard is overloaded, the poll is answered so.
-        let _ = poll::submit(&connection.api, offer);
+        // The answer to an earlier request is not written.
+        poll::submit(&connection.api, offer);
     }
 }
 

@@ -59,7 +59,7 @@ pub async fn begin(
     let offer = PollOffer { request, answer };
     match may_move(connection, &parts) {
         true => connection.offer(offer),
-        false => submit(api, offer)?,
+        false => submit(api, offer),
     }
     Ok(waiting)
 }
@@ -103,19 +103,23 @@ fn admit(
 
 /// Passes a poll to its shard; its connection stays here. It may wait a moment, so that many polls at once wake their
 /// shard once.
-pub fn submit(api: &HttpApi, offer: PollOffer) -> Result<(), Refusal> {
+pub fn submit(api: &HttpApi, offer: PollOffer) {
     let PollOffer { request, answer } = offer;
     let PollOnSocket { poll, shard, counted, .. } = request;
     let queue = api.shards.queue(shard.unwrap_or_else(|| api.shards.next()));
+    if queue.is_full() {
+        // The client may have disconnected.
+        let _ = answer.send(Err(session::overloaded()));
+        return;
+    }
     let input = ShardInput::Poll(Box::new(HttpPoll { poll, counted, answer }));
-    if queue.put_quietly(input).map_err(|_| session::overloaded())? {
+    if queue.put_quietly(input).is_ok_and(|must_wake| must_wake) {
         let queue = queue.clone();
         tokio::spawn(async move {
             tokio::time::sleep(POLL_DELAY).await;
             queue.wake();
         });
     }
-    Ok(())
 }
 
 /// Moves a connection to the shard of its poll.

@@ -1,5 +1,5 @@
 //! Long-polls on a socket of the shard: after its first poll an HTTP connection is served here, so that a parked poll
-//! costs as much as an idle WebSocket. Requests that are no polls go back to the HTTP server with their connection.
+//! holds no task, timer or buffer. Requests that are no polls go back to the HTTP server with their connection.
 //! Must hold: a connection has one request at a time; the next one is read after the answer is written to `out`.
 
 use crate::connections::{AddressSlot, ClientTransport, ConnectionSlot, TransportSlot};
