@@ -141,8 +141,8 @@ pub(crate) struct MembershipRow {
 }
 
 impl MembershipRow {
-    pub fn key(user: &str) -> DocumentKey {
-        DocumentKey::new(record::MEMBERSHIP, user)
+    pub fn key(user: &Arc<str>) -> DocumentKey {
+        DocumentKey::shared(record::MEMBERSHIP, user.clone())
     }
 
     pub fn read(found: Option<&Versioned<Arc<[u8]>>>) -> Result<MembershipRow, RecordError> {

@@ -6,7 +6,7 @@ use tavern_domain::{Channel, is_user_id};
 
 /// The own channel of a user.
 pub fn own_channel(user: &str) -> Arc<str> {
-    format!("{USER_KIND}#{user}").into()
+    [USER_KIND, "#", user].concat().into()
 }
 
 pub fn is_own_channel(channel: &str) -> bool {

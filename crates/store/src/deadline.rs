@@ -19,4 +19,9 @@ impl Deadline {
         assert!(is_kind(kind), "{kind:?} is not a kind of deadline");
         Deadline { due, kind: kind.into(), name: name.into() }
     }
+
+    /// Whether this is its kind and name.
+    pub fn is(&self, kind: &str, name: &str) -> bool {
+        *self.kind == *kind && *self.name == *name
+    }
 }

@@ -23,6 +23,12 @@ impl DocumentKey {
         DocumentKey { kind: kind.into(), name: name.into() }
     }
 
+    /// The same with a name that is shared, not copied.
+    pub fn shared(kind: &str, name: Arc<str>) -> DocumentKey {
+        assert!(is_kind(kind), "{kind:?} is not a kind of document");
+        DocumentKey { kind: kind.into(), name }
+    }
+
     /// Parses a stored key. `None`: the kind is invalid, so it was not written by Tavern.
     pub fn parse(kind: &str, name: &str) -> Option<DocumentKey> {
         is_kind(kind).then(|| DocumentKey { kind: kind.into(), name: name.into() })

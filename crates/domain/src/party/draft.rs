@@ -6,8 +6,8 @@ use super::{
     Membership, Party, PartyChanges, PartyEvent, PartyEventKind, PartyFacts, PartyLimits, PartyNeed,
     PartyRefusal, PartyReply, UserId, UserPresence,
 };
+use crate::sorted::Sorted;
 use crate::time::Time;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Why a command ended without a reply of its own.
@@ -33,8 +33,8 @@ pub(super) struct PartyDraft<'a> {
     pub rules: &'a PartyLimits,
     facts: &'a PartyFacts,
     needs: Vec<PartyNeed>,
-    parties: BTreeMap<u64, Option<Party>>,
-    records: BTreeMap<UserId, Membership>,
+    parties: Sorted<u64, Option<Party>>,
+    records: Sorted<UserId, Membership>,
     pub changes: PartyChanges,
     /// Index of the first message of the command itself, after those of due deadlines.
     command_from: usize,
@@ -47,8 +47,8 @@ impl<'a> PartyDraft<'a> {
             rules,
             facts,
             needs: Vec::new(),
-            parties: BTreeMap::new(),
-            records: BTreeMap::new(),
+            parties: Sorted::new(),
+            records: Sorted::new(),
             changes: PartyChanges::default(),
             command_from: 0,
         }
@@ -180,6 +180,7 @@ impl<'a> PartyDraft<'a> {
         // The end of a party comes last, and due deadlines before what the command did.
         let from = self.command_from.min(self.changes.events.len());
         self.changes.events[from..].sort_by_key(|event| matches!(event.kind, PartyEventKind::Disband { .. }));
+        self.changes.parties.reserve_exact(self.parties.len());
         for (id, party) in core::mem::take(&mut self.parties) {
             let before = self.facts.party(id).flatten();
             if party.as_ref() != before {
@@ -191,6 +192,7 @@ impl<'a> PartyDraft<'a> {
                 self.changes.parties.push((id, party));
             }
         }
+        self.changes.memberships.reserve_exact(self.records.len());
         for (user, mut record) in core::mem::take(&mut self.records) {
             if self.facts.membership(&user) != Some(&record) {
                 record.prune(self.now);

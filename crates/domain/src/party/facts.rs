@@ -1,8 +1,8 @@
 //! What was loaded for a command, and what else it needs.
 
 use super::{Membership, Party, UserId};
+use crate::sorted::Sorted;
 use crate::time::Time;
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
 /// A user's presence, as far as parties care.
@@ -40,12 +40,12 @@ pub enum PartyNeed {
 }
 
 /// The facts of one command. Facts that are not in it were not loaded; a party that was loaded and does not exist is
-/// `None`.
+/// `None`. A command has few facts.
 #[derive(Clone, Debug, Default)]
 pub struct PartyFacts {
-    parties: BTreeMap<u64, Option<Party>>,
-    memberships: BTreeMap<UserId, Membership>,
-    presences: BTreeMap<UserId, UserPresence>,
+    parties: Sorted<u64, Option<Party>>,
+    memberships: Sorted<UserId, Membership>,
+    presences: Sorted<UserId, UserPresence>,
     /// Given when `PartyNeed::Id` asks for it.
     pub id: Option<u64>,
     /// The invited user is hidden from the caller.

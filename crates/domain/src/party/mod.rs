@@ -117,10 +117,29 @@ pub fn run(now: Time, rules: &PartyLimits, facts: &PartyFacts, call: &PartyReque
     }
 }
 
+/// The facts that a command of a user probably needs, if the user is in this party: with them, one run is enough. The
+/// party may be outdated.
+pub fn likely_needs(call: &PartyRequest, party: Option<u64>) -> Vec<PartyNeed> {
+    let Some(user) = call.user.as_ref().filter(|_| call.is_sound()) else { return Vec::new() };
+    let mut needs = commands::prefetch(user, call, party);
+    if matches!(call.command, PartyCommand::Invite { .. }) && party.is_none() {
+        // They create a party.
+        needs.push(PartyNeed::Presence(user.clone()));
+    }
+    let mut known = Vec::with_capacity(needs.len());
+    for need in needs {
+        if !known.contains(&need) {
+            known.push(need);
+        }
+    }
+    known
+}
+
 fn decide(draft: &mut PartyDraft<'_>, call: &PartyRequest) -> PartyStep<PartyReply> {
     if let Some(user) = call.user.as_ref().filter(|_| call.is_sound()) {
         // Before the request id is looked up, so that both are loaded in one round trip.
-        draft.require(commands::prefetch(draft, user, call))?;
+        let party = draft.known_party_of(user);
+        draft.require(commands::prefetch(user, call, party))?;
     }
     if let Some(reply) = answered_before(draft, call)? {
         return Err(PartyStop::Repeated(reply));

@@ -7,7 +7,7 @@ use tavern_domain::Time;
 use tavern_domain::limits;
 use tavern_domain::party::{
     Party, PartyCommand, PartyFacts, PartyInvite, PartyLimits, PartyMember, PartyRefusal, PartyReply,
-    PartyRequest, PartyResult, UserPresence, run,
+    PartyRequest, PartyResult, UserPresence, likely_needs, run,
 };
 
 const THREE_A_MINUTE: PartyLimits = PartyLimits { invites_per_minute: 3, ..RULES };
@@ -237,4 +237,33 @@ fn a_first_invite_takes_two_round_trips_with_or_without_a_request_id() {
         rounds
     };
     assert_eq!((rounds(None), rounds(Some("r1"))), (2, 2));
+}
+
+/// The facts that a command probably needs are enough for one run, if the party of the caller is known.
+#[test]
+fn likely_needs_are_all_that_the_usual_commands_need() {
+    let mut world = World::new(RULES);
+    let decided = |world: &World, call: &PartyRequest, party: Option<u64>| {
+        let mut facts = PartyFacts::default();
+        facts.id = Some(9_000);
+        let needs = likely_needs(call, party);
+        assert!(needs.iter().enumerate().all(|(at, need)| !needs[..at].contains(need)), "{needs:?}");
+        needs.iter().for_each(|need| world.read(&mut facts, need));
+        matches!(run(world.now, &world.rules, &facts, call), PartyResult::Answered { .. })
+    };
+    let invite = call("ann", PartyCommand::Invite { user: user("bob") });
+    assert!(decided(&world, &invite, None), "a first invite");
+    world.act(&invite);
+    let id = world.membership("ann").party.unwrap();
+    assert!(
+        decided(&world, &call("ann", PartyCommand::Invite { user: user("cid") }), Some(id)),
+        "a second invite"
+    );
+    let cancel = call("ann", PartyCommand::CancelInvite { user: user("bob") });
+    assert!(decided(&world, &cancel, Some(id)));
+    assert!(decided(&world, &PartyRequest { party: Some(id), ..cancel.clone() }, Some(id)), "each fact once");
+    assert!(!decided(&world, &cancel, None), "an unknown party is loaded in a second run");
+    assert!(decided(&world, &call("bob", PartyCommand::Accept { party_id: id }), None));
+    let unsound = PartyRequest { rid: Some("".into()), ..invite };
+    assert_eq!(likely_needs(&unsound, None), [], "it is refused without a read");
 }

@@ -32,7 +32,7 @@ pub mod wheel;
 pub(crate) use agenda::{Agenda, Timer};
 pub use attach::Attached;
 pub use effects::{Effects, ShardMessage};
-pub(crate) use notice::{CommittedMessages, Notice};
+pub(crate) use notice::Notice;
 pub use poll::Poll;
 pub use replies::CommandReply;
 pub(crate) use replies::{PIPELINE_MAX, Replies, ReplyTo};

@@ -3,10 +3,12 @@
 //! parties.
 
 use crate::core::Core;
+use crate::rows::MembershipRow;
 use crate::user::is_own_channel;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::sync::Arc;
+use tavern_domain::party::Membership;
 use tavern_domain::presence::{Attendance, ChannelClient};
 use tavern_store::{Document, DocumentKey, Found, PresenceKey, PresenceRow, RowKey, Versioned};
 
@@ -14,11 +16,19 @@ use tavern_store::{Document, DocumentKey, Found, PresenceKey, PresenceRow, RowKe
 pub(crate) struct RowCache {
     /// The memberships and parties of local users. None: there is no such document.
     pub documents: HashMap<DocumentKey, Option<Versioned<Arc<[u8]>>>, RandomState>,
+    /// The memberships of local users as they were last committed here, decoded, with their versions.
+    pub memberships: HashMap<Arc<str>, Versioned<Membership>, RandomState>,
     /// Local users in the channel of their party.
     pub members: HashMap<PresenceKey, Versioned<PresenceRow>, RandomState>,
 }
 
 impl RowCache {
+    /// Nothing is known about the membership of a user any more.
+    pub fn forget_membership(&mut self, user: &Arc<str>) {
+        self.documents.remove(&MembershipRow::key(user));
+        self.memberships.remove(user);
+    }
+
     /// A document, as a read would return it.
     pub fn find_document(&self, key: &DocumentKey) -> Option<Found> {
         let found = self.documents.get(key)?.as_ref();

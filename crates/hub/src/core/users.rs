@@ -4,13 +4,12 @@
 use crate::core::listener::ListenerId;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::presence::{Viewer, Visibility};
 
 #[derive(Default)]
 pub(crate) struct Users {
-    local: BTreeMap<Arc<str>, Box<LocalUser>>,
+    local: HashMap<Arc<str>, Box<LocalUser>, RandomState>,
     /// The local users who follow a user, by the user who is followed.
     followers: HashMap<Arc<str>, Vec<Arc<str>>, RandomState>,
 }
@@ -58,8 +57,15 @@ impl Users {
         self.local.contains_key(user)
     }
 
-    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.local.keys()
+    pub fn is_empty(&self) -> bool {
+        self.local.is_empty()
+    }
+
+    /// Sorted, so that every run has the same order.
+    pub fn names(&self) -> Vec<Arc<str>> {
+        let mut names: Vec<Arc<str>> = self.local.keys().cloned().collect();
+        names.sort();
+        names
     }
 
     pub fn add_session(&mut self, user: &Arc<str>, id: ListenerId) {

@@ -6,26 +6,41 @@ use super::view::PartyViews;
 use crate::core::Core;
 use crate::rows::{MembershipRow, member_key};
 use std::sync::Arc;
-use tavern_domain::party::PartyChanges;
+use tavern_domain::party::Party;
 use tavern_store::{Receipt, Versioned};
 use tavern_wire::record;
 
 /// Caches the committed rows of local users: their next command need not read them.
-pub(super) fn cache_rows(core: &mut Core, views: &PartyViews, decided: &PartyOutcome, receipt: &Receipt) {
+pub(super) fn cache_rows(
+    core: &mut Core,
+    views: &PartyViews,
+    decided: &PartyOutcome,
+    parties: &[(u64, Option<Arc<Party>>)],
+    receipt: &Receipt,
+) {
     let changes = &decided.changes;
     for (user, _) in changes.memberships.iter().filter(|(_, membership)| membership.is_empty()) {
         if core.users.contains(user) {
+            core.cache.forget_membership(user);
             core.cache.documents.insert(MembershipRow::key(user), None);
         }
     }
     for (at, document) in &decided.documents {
         let name = document.key.name();
-        let local = match document.key.kind() == record::MEMBERSHIP {
-            true => core.users.contains(name),
-            false => is_shown(views, changes, name),
+        let Some(&version) = receipt.put.get(*at) else { continue };
+        let is_membership = document.key.kind() == record::MEMBERSHIP;
+        let membership = changes.memberships.iter().find(|(user, _)| is_membership && **user == *name);
+        let local = match membership {
+            Some((user, membership)) if core.users.contains(user) => {
+                let row = Versioned { version, row: membership.clone() };
+                core.cache.memberships.insert(user.clone(), row);
+                true
+            }
+            Some(_) => false,
+            None => is_shown(views, parties, name),
         };
-        if let Some(version) = receipt.put.get(*at).filter(|_| local) {
-            let row = Versioned { version: *version, row: document.body.clone() };
+        if local {
+            let row = Versioned { version, row: document.body.clone() };
             core.cache.documents.insert(document.key.clone(), Some(row));
         }
     }
@@ -42,8 +57,8 @@ pub(super) fn cache_rows(core: &mut Core, views: &PartyViews, decided: &PartyOut
 }
 
 /// Whether a changed party is the one that a local user sees.
-fn is_shown(views: &PartyViews, changes: &PartyChanges, name: &str) -> bool {
-    let party = changes.parties.iter().find(|(id, _)| name.parse() == Ok(*id));
+fn is_shown(views: &PartyViews, parties: &[(u64, Option<Arc<Party>>)], name: &str) -> bool {
+    let party = parties.iter().find(|(id, _)| name.parse() == Ok(*id));
     let members = party.and_then(|(_, party)| party.as_ref()).map_or(&[][..], |party| &party.members);
     members.iter().any(|member| views.party_of(&member.user) == party.map(|(id, _)| *id))
 }

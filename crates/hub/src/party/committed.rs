@@ -3,11 +3,10 @@
 use super::Parties;
 use super::cached::cache_rows;
 use super::decision::{PartyDecision, PartyOutcome, PartyPause, reply_of};
-use crate::core::{CommittedMessages, Core, Notice, ReplyTo, Timer, refusal};
+use crate::core::{Core, Notice, ReplyTo, Timer, refusal};
 use crate::transaction::{Facts, TransactionEnd, TransactionProgress};
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tavern_domain::party::{PartyChanges, PartyCommand, PartyRefusal, PartyReply};
+use tavern_domain::party::{Party, PartyChanges, PartyCommand, PartyRefusal, PartyReply};
 use tavern_domain::presence::UserUpdate;
 use tavern_domain::topic::PARTIES;
 use tavern_store::{Receipt, StoreAnswer};
@@ -16,8 +15,14 @@ use tavern_store::{Receipt, StoreAnswer};
 const RETRY_MS: u64 = 100;
 
 impl Parties {
-    pub(super) fn begin(&mut self, core: &mut Core, decision: PartyDecision) {
+    pub(super) fn begin(&mut self, core: &mut Core, mut decision: PartyDecision) {
         core.stats.party_commands.add(1);
+        decision.party = decision.call.user.as_ref().and_then(|user| self.views.party_of(user));
+        if decision.wants_id()
+            && let Some(id) = self.free_id(core)
+        {
+            decision.give_id(id);
+        }
         let progress = self.transactions.begin(core, decision, Facts::default());
         self.progressed(core, progress);
     }
@@ -65,6 +70,8 @@ impl Parties {
             PartyCommand::Check { user } => Some(user.clone()),
             _ => None,
         };
+        let unused = decision.given_id().filter(|id| !may_use(&ended, *id));
+        unused.into_iter().for_each(|id| self.ids.give_back(id));
         match ended {
             TransactionEnd::Done(decided) => self.reply(core, &decision, &decided.reply),
             TransactionEnd::Committed(decided, receipt) => self.committed(core, &decision, decided, &receipt),
@@ -105,33 +112,37 @@ impl Parties {
         &mut self,
         core: &mut Core,
         decision: &PartyDecision,
-        decided: PartyOutcome,
+        mut decided: PartyOutcome,
         receipt: &Receipt,
     ) {
+        let parties: Vec<(u64, Option<Arc<Party>>)> = std::mem::take(&mut decided.changes.parties)
+            .into_iter()
+            .map(|(id, party)| (id, party.map(Arc::new)))
+            .collect();
         let PartyOutcome { reply, changes, .. } = &decided;
         // The caller may use the channel as soon as they have the reply.
         for (id, user) in &changes.left {
-            let left = changes.parties.iter().find(|(party, _)| party == id);
+            let left = parties.iter().find(|(party, _)| party == id);
             let version = left.and_then(|(_, party)| party.as_ref()).map_or(u64::MAX, |party| party.version);
             self.has_become(core, user, (*id, version), None);
         }
-        for (id, party) in &changes.parties {
+        for (id, party) in &parties {
             let Some(party) = party else { continue };
             for member in &party.members {
                 self.has_become(core, &member.user, (*id, party.version), Some(party));
             }
         }
-        cache_rows(core, &self.views, &decided, receipt);
+        cache_rows(core, &self.views, &decided, &parties, receipt);
         self.reply(core, decision, reply);
         core.stats.inbox_messages_stored.add(receipt.inbox_numbers.len() as u64);
         if !receipt.appended.is_empty() {
             core.effects.topics.push(PARTIES);
         }
-        for (id, party) in &changes.parties {
+        for (id, party) in &parties {
             self.wakes.set(core, *id, party.as_ref().and_then(|party| party.next_wake()));
         }
         let actor = decision.call.user.clone();
-        announce(core, actor.clone(), &decided, receipt);
+        announce(core, actor.clone(), &decided, &parties, receipt);
         for (_, held) in decided.held {
             let receipt = held.receipt(receipt);
             core.notify(Notice::HeldCommitted { held: Box::new(held), receipt });
@@ -143,33 +154,53 @@ impl Parties {
     }
 }
 
+/// Whether a party may have got this id.
+fn may_use(ended: &TransactionEnd<PartyOutcome>, id: u64) -> bool {
+    match ended {
+        TransactionEnd::Committed(decided, _) | TransactionEnd::Failed { unknown: Some(decided), .. } => {
+            decided.changes.parties.iter().any(|(party, _)| *party == id)
+        }
+        TransactionEnd::Done(_) | TransactionEnd::Failed { unknown: None, .. } => false,
+    }
+}
+
 /// Local sessions of all members and former members get their party and their messages; sessions on other nodes read
 /// both.
-fn announce(core: &mut Core, actor: Option<Arc<str>>, decided: &PartyOutcome, receipt: &Receipt) {
-    let mut messages: BTreeMap<Arc<str>, CommittedMessages> = BTreeMap::new();
-    for ((user, body), number) in decided.messages.iter().zip(&receipt.inbox_numbers) {
-        messages.entry(user.clone()).or_default().push((*number, body.clone()));
-    }
-    for user in concerned(actor, &decided.changes) {
-        let messages = messages.remove(&user).unwrap_or_default();
+fn announce(
+    core: &mut Core,
+    actor: Option<Arc<str>>,
+    decided: &PartyOutcome,
+    parties: &[(u64, Option<Arc<Party>>)],
+    receipt: &Receipt,
+) {
+    let parties = parties.iter().filter_map(|(_, party)| party.as_deref());
+    for user in concerned(actor, &decided.changes, parties) {
+        let numbered = decided.messages.iter().zip(&receipt.inbox_numbers).filter(|((to, _), _)| *to == user);
+        let messages = numbered.map(|((_, body), number)| (*number, body.clone())).collect();
         core.notify(Notice::PartyCommitted { user, messages });
     }
 }
 
 /// Makes the sessions of all members and former members read their inbox and party.
 fn notify_members(core: &mut Core, changes: &PartyChanges) {
-    for user in concerned(None, changes) {
+    let parties = changes.parties.iter().filter_map(|(_, party)| party.as_ref());
+    for user in concerned(None, changes, parties) {
         core.notify(Notice::StatusUpdate { user, update: UserUpdate::Inbox });
     }
 }
 
 /// Everyone whose inbox or party a command has changed, and who sent it.
-fn concerned(actor: Option<Arc<str>>, changes: &PartyChanges) -> BTreeSet<Arc<str>> {
-    let mut concerned: BTreeSet<Arc<str>> = changes.events.iter().map(|event| event.to.clone()).collect();
+fn concerned<'a>(
+    actor: Option<Arc<str>>,
+    changes: &PartyChanges,
+    parties: impl Iterator<Item = &'a Party>,
+) -> Vec<Arc<str>> {
+    let mut concerned: Vec<Arc<str>> = changes.events.iter().map(|event| event.to.clone()).collect();
     concerned.extend(actor);
     // Members who were away for too long get no message, and their sessions may come back.
     concerned.extend(changes.left.iter().map(|(_, user)| user.clone()));
-    let parties = changes.parties.iter().filter_map(|(_, party)| party.as_ref());
     concerned.extend(parties.flat_map(|party| &party.members).map(|member| member.user.clone()));
+    concerned.sort();
+    concerned.dedup();
     concerned
 }

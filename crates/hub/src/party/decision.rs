@@ -9,7 +9,6 @@ use crate::rows::{
 };
 use crate::transaction::{Decision, DecisionStep, Facts, Need};
 use crate::user::own_channel;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::{
@@ -36,6 +35,8 @@ pub(super) struct PartyDecision {
     /// The deadline that triggered it; the commit deletes it.
     deadline: Option<(RowKey, Option<Time>)>,
     loaded: PartyFacts,
+    /// The party of the caller, as far as this shard knows: what the command needs is loaded at once.
+    pub party: Option<u64>,
     /// The rows that the rules asked for and that are being loaded.
     asked: Vec<PartyNeed>,
     /// What the rules decided at this time, while the presences that follow from it are loaded.
@@ -89,6 +90,7 @@ impl PartyDecision {
             claim,
             deadline: None,
             loaded: PartyFacts::default(),
+            party: None,
             asked: Vec::new(),
             decided: None,
             entering: Vec::new(),
@@ -108,13 +110,23 @@ impl PartyDecision {
         PartyDecision { deadline: Some((key, due)), ..self }
     }
 
+    /// Whether it probably creates a party.
+    pub fn wants_id(&self) -> bool {
+        self.party.is_none() && matches!(self.call.command, PartyCommand::Invite { .. })
+    }
+
     /// A party id was found for it; it stays the same through conflicts.
     pub fn give_id(&mut self, id: u64) {
         self.loaded.id = Some(id);
     }
 
+    /// The party id that it was given.
+    pub fn given_id(&self) -> Option<u64> {
+        self.loaded.id
+    }
+
     /// Adds the loaded rows to the facts of the command.
-    fn add_facts(&mut self, facts: &Facts) -> Result<(), RecordError> {
+    fn add_facts(&mut self, core: &Core, facts: &Facts) -> Result<(), RecordError> {
         for need in std::mem::take(&mut self.asked) {
             match need {
                 PartyNeed::Party(id) => {
@@ -125,11 +137,16 @@ impl PartyDecision {
                 }
                 PartyNeed::Membership(user) => {
                     if let Some(found) = facts.document(&MembershipRow::key(&user)) {
-                        let membership = found.map(|found| read_membership(&found.row.body)).transpose()?;
+                        let version = found.map(|found| found.version);
+                        let decoded = core.cache.memberships.get(&user);
+                        let membership = match decoded.filter(|known| Some(known.version) == version) {
+                            Some(known) => Some(known.row.clone()),
+                            None => found.map(|found| read_membership(&found.row.body)).transpose()?,
+                        };
                         self.loaded.put_membership(user, membership.unwrap_or_default());
                     }
                 }
-                PartyNeed::Presence(user) => match (facts.presence(&own_key(&user)), facts.person(&user)) {
+                PartyNeed::Presence(user) => match (facts.own_presence(&user), facts.person(&user)) {
                     (Some(Some(found)), _) => self.loaded.put_presence(user, presence_of(found)),
                     (Some(None), Some(person)) => {
                         let known = person.known.is_some();
@@ -151,7 +168,7 @@ impl PartyDecision {
         let row = |need: &PartyNeed| match need {
             PartyNeed::Party(id) => Some(Need::Document(party_key(*id))),
             PartyNeed::Membership(user) => Some(Need::Document(MembershipRow::key(user))),
-            PartyNeed::Presence(user) if facts.presence(&own_key(user)).is_some() => {
+            PartyNeed::Presence(user) if facts.own_presence(user).is_some() => {
                 Some(Need::Person(user.clone()))
             }
             PartyNeed::Presence(user) => Some(Need::Presence(own_key(user))),
@@ -166,7 +183,7 @@ impl PartyDecision {
         else {
             return false;
         };
-        let found = facts.presence(&own_key(invited)).flatten();
+        let found = facts.own_presence(invited).flatten();
         found.is_some_and(|found| !core.users.sees(Some(caller), invited, found.row.visibility))
     }
 
@@ -189,12 +206,12 @@ impl PartyDecision {
     ) -> Result<Vec<HeldBefore>, Vec<Need>> {
         let (mut held, mut needs) = (Vec::new(), Vec::new());
         for (id, user) in entered(changes) {
-            let (key, own) = (member_key(*id, user), own_key(user));
+            let key = member_key(*id, user);
             let visibility = core.users.visibility(user).or_else(|| {
                 let known = facts.person(user)?.known.as_ref();
                 Some(known.map(|row| row.row.visibility).unwrap_or_default())
             });
-            match (facts.presence(&key), facts.presence(&own), visibility) {
+            match (facts.presence(&key), facts.own_presence(user), visibility) {
                 (Some(stored), Some(carrier), Some(visibility)) => {
                     let (stored, carrier) = (stored.map(|row| &row.row), carrier.map(|row| &row.row));
                     let change = HeldChange::enter(core.now, key, stored, carrier, visibility);
@@ -202,7 +219,7 @@ impl PartyDecision {
                 }
                 (stored, carrier, visibility) => {
                     needs.extend(visibility.is_none().then(|| Need::Person(user.clone())));
-                    needs.extend(carrier.is_none().then_some(Need::Presence(own)));
+                    needs.extend(carrier.is_none().then(|| Need::Presence(own_key(user))));
                     if stored.is_none() {
                         self.entering.push(key.clone());
                         needs.push(Need::Presence(key));
@@ -230,7 +247,14 @@ impl PartyDecision {
         held: Vec<HeldBefore>,
     ) -> (Commit, Vec<(u64, HeldChange)>) {
         let now = core.now;
-        let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
+        let mut commit = Commit {
+            writer: Some(core.writer()),
+            expects: Vec::with_capacity(8),
+            puts: Vec::with_capacity(8),
+            deletes: Vec::with_capacity(8),
+            deadlines: Vec::with_capacity(4),
+            ..Commit::default()
+        };
         if let Some((key, due)) = &self.deadline {
             // If it was set again since, it is another deadline.
             commit.expects.extend(due.map(|due| Expect { key: key.clone(), version: due.ms() }));
@@ -286,8 +310,13 @@ impl PartyDecision {
             commit.appends = changes.topic_events.iter().map(|event| append(core, event)).collect();
         }
         // A commit must not delete a deadline that it also sets, nor delete one twice.
-        let mut named: BTreeSet<RowKey> = commit.deadlines.iter().map(Deadline::key).collect();
-        commit.deletes.retain(|key| named.insert(key.clone()));
+        let deletes = std::mem::take(&mut commit.deletes);
+        for key in deletes {
+            let sets = |deadline: &Deadline| matches!(&key, RowKey::Deadline { kind, name } if deadline.is(kind, name));
+            if !commit.deadlines.iter().any(sets) && !commit.deletes.contains(&key) {
+                commit.deletes.push(key);
+            }
+        }
         HeldChange::locate(&mut members, &commit);
         (commit, members)
     }
@@ -301,10 +330,14 @@ impl Decision for PartyDecision {
             let id = self.loaded.id;
             self.loaded = PartyFacts::default();
             self.loaded.id = id;
-            self.asked.clear();
             self.decided = None;
+            self.asked = party::likely_needs(&self.call, self.party);
+            let rows = PartyDecision::rows_of(&self.asked, facts);
+            if !rows.is_empty() {
+                return DecisionStep::Need(rows);
+            }
         }
-        if let Err(error) = self.add_facts(facts) {
+        if let Err(error) = self.add_facts(core, facts) {
             let what = error.to_string();
             return DecisionStep::Fail(StoreAnswer::Failed(StoreError::Corrupt { what, source: None }));
         }
@@ -363,7 +396,7 @@ impl Decision for PartyDecision {
 }
 
 pub(super) fn party_key(id: u64) -> DocumentKey {
-    DocumentKey::new(record::PARTY, &id.to_string())
+    DocumentKey::shared(record::PARTY, id.to_string().into())
 }
 
 fn append(core: &Core, event: &party::PartyTopicEvent) -> Append {

@@ -1,20 +1,25 @@
 //! Ids of parties: a shard reserves a block of them at a time, so that no two nodes ever use the same one, even after
-//! a clock was set back. Must hold: an id is used once.
+//! a clock was set back. The next block is reserved before the last one is used up. Must hold: an id is used once.
 
 use super::Parties;
 use crate::core::Core;
 use crate::transaction::{Decision, DecisionStep, Facts, Need, TransactionEnd, TransactionProgress};
+use std::ops::Range;
 use std::sync::Arc;
 use tavern_store::{Commit, Document, DocumentKey, Row};
 use tavern_wire::record::{NEXT, PARTIES};
 
 /// Ids in one block. Ids that a node does not use are lost.
 const BLOCK: u64 = 1_000;
+/// With fewer ids than this, the next block is reserved.
+const LOW: u64 = BLOCK / 2;
 
 #[derive(Default)]
 pub(super) struct PartyIds {
-    next: u64,
-    end: u64,
+    /// The ids that are left; an id that a transaction did not use is a range of its own.
+    free: Vec<Range<u64>>,
+    /// How many there are.
+    count: u64,
     /// A block is being reserved now.
     asking: bool,
     /// Transactions that wait for an id.
@@ -40,20 +45,54 @@ impl Decision for ReserveIds {
     }
 }
 
-impl Parties {
-    /// Returns an id that no party has had. Without one the transaction waits until a block is reserved.
-    pub(super) fn take_id(&mut self, core: &mut Core, transaction: u64) -> Option<u64> {
-        let reserve = &mut self.ids;
-        if reserve.next < reserve.end {
-            reserve.next += 1;
-            return Some(reserve.next - 1);
+impl PartyIds {
+    /// Returns an id that no party has had, if there is one without asking the store.
+    fn take(&mut self) -> Option<u64> {
+        let range = self.free.last_mut()?;
+        let id = range.next()?;
+        if range.is_empty() {
+            self.free.pop();
         }
-        reserve.waiting.push(transaction);
-        if !std::mem::replace(&mut reserve.asking, true) {
+        self.count -= 1;
+        Some(id)
+    }
+
+    /// No party got this id.
+    pub fn give_back(&mut self, id: u64) {
+        self.add(id..id + 1);
+    }
+
+    fn add(&mut self, ids: Range<u64>) {
+        self.count += ids.end - ids.start;
+        self.free.push(ids);
+    }
+}
+
+impl Parties {
+    /// Returns an id that no party has had, if there is one here.
+    pub(super) fn free_id(&mut self, core: &mut Core) -> Option<u64> {
+        let id = self.ids.take();
+        if id.is_some() && self.ids.count < LOW {
+            self.reserve(core);
+        }
+        id
+    }
+
+    /// The same. Without one the transaction waits until a block is reserved.
+    pub(super) fn take_id(&mut self, core: &mut Core, transaction: u64) -> Option<u64> {
+        let id = self.free_id(core);
+        if id.is_none() {
+            self.ids.waiting.push(transaction);
+            self.reserve(core);
+        }
+        id
+    }
+
+    fn reserve(&mut self, core: &mut Core) {
+        if !std::mem::replace(&mut self.ids.asking, true) {
             let progress = self.reservations.begin(core, ReserveIds, Facts::default());
             self.reserved(core, progress);
         }
-        None
     }
 
     pub(super) fn reserved(&mut self, core: &mut Core, progress: TransactionProgress<ReserveIds>) {
@@ -62,7 +101,7 @@ impl Parties {
         let waiting = std::mem::take(&mut self.ids.waiting);
         match ended {
             TransactionEnd::Committed(first, _) | TransactionEnd::Done(first) => {
-                (self.ids.next, self.ids.end) = (first, first + BLOCK);
+                self.ids.add(first..first + BLOCK);
                 waiting.into_iter().for_each(|number| self.give_id(core, number));
             }
             TransactionEnd::Failed { answer, .. } => {

@@ -10,14 +10,15 @@ use super::{Parties, PartyDecision};
 use crate::core::{Core, ReplyTo, Timer};
 use crate::event::Namespace;
 use crate::rows::{MembershipRow, party_channel};
-use std::collections::BTreeMap;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
 use std::sync::Arc;
 use tavern_domain::party::{Party, PartyCommand};
 use tavern_store::limits::RETRY_AFTER_MS;
-use tavern_store::{DocumentKey, Found, Read, StoreAnswer, Versioned};
+use tavern_store::{Found, Read, StoreAnswer, Versioned};
 use tavern_wire::error::Refusal;
 use tavern_wire::json::party as json;
-use tavern_wire::record::{self, read_party};
+use tavern_wire::record::read_party;
 
 /// How often a read is repeated because the party changed on another node during it: a party may change all the time.
 const REPEATS: u8 = 3;
@@ -28,7 +29,7 @@ const TRIES: u8 = 3;
 #[derive(Default)]
 struct PartyView {
     /// None: not known.
-    party: Option<EncodedParty>,
+    party: Option<KnownParty>,
     /// The number of the last read.
     last_read: u64,
     reading: bool,
@@ -53,17 +54,29 @@ enum OwnCheck {
     Done,
 }
 
-struct EncodedParty {
-    id: Option<u64>,
+struct KnownParty {
+    /// None: they are in no party.
+    party: Option<Arc<Party>>,
     /// The last known party and its version, also after the user has left it.
     seen: (u64, u64),
+}
+
+impl KnownParty {
+    fn id(&self) -> Option<u64> {
+        self.party.as_ref().map(|party| party.id)
+    }
+
     /// The snapshot as JSON, or `null`.
-    text: Box<str>,
+    fn text(&self) -> Box<str> {
+        let mut text = Vec::new();
+        json::snapshot(&mut text, self.party.as_deref());
+        String::from_utf8(text).unwrap_or_default().into_boxed_str()
+    }
 }
 
 #[derive(Default)]
 pub(super) struct PartyViews {
-    users: BTreeMap<Arc<str>, PartyView>,
+    users: HashMap<Arc<str>, PartyView, RandomState>,
     pub requests: SnapshotRequests,
 }
 
@@ -78,13 +91,13 @@ pub(crate) struct PartyRead {
 impl PartyViews {
     /// The party whose channel a user's sessions are subscribed to.
     pub fn party_of(&self, user: &str) -> Option<u64> {
-        self.users.get(user)?.party.as_ref()?.id
+        self.users.get(user)?.party.as_ref()?.id()
     }
 
     /// The last known snapshot of a user's party, for a refusal while the store does not answer.
     pub fn text(&self, user: Option<&str>) -> Box<str> {
         let view = user.and_then(|user| self.users.get(user)?.party.as_ref());
-        view.map_or_else(|| "null".into(), |party| party.text.clone())
+        view.map_or_else(|| "null".into(), KnownParty::text)
     }
 
     /// Drops the cached view of a user without a session here, unless it is still needed.
@@ -145,7 +158,7 @@ impl Parties {
     }
 
     fn read_membership(&mut self, core: &mut Core, read: PartyRead) {
-        let key = DocumentKey::new(record::MEMBERSHIP, &read.user);
+        let key = MembershipRow::key(&read.user);
         self.read_for(core, read, Read::Document(key));
     }
 
@@ -216,19 +229,17 @@ impl Parties {
         view.repeated = 0;
         let party = party.filter(|party| party.member(user).is_some());
         let away = party.as_ref().and_then(|party| party.member(user)).is_some_and(|own| own.away.is_some());
-        let mut text = Vec::new();
-        json::snapshot(&mut text, party.as_ref());
-        let text = String::from_utf8(text).unwrap_or_default().into_boxed_str();
         let seen = party.as_ref().map_or((0, 0), |party| (party.id, party.version));
-        let id = party.map(|party| party.id);
-        let former = view.party.as_ref().and_then(|known| known.id);
+        let known = KnownParty { party: party.map(Arc::new), seen };
+        let (id, text) = (known.id(), known.text());
+        let former = view.party.as_ref().and_then(KnownParty::id);
         if let Some(former) = former.filter(|former| id != Some(*former)) {
             forget_rows(core, user, former);
         }
         if let Some(id) = id.filter(|_| local) {
             core.cache.documents.insert(party_key(id), document);
         }
-        view.party = Some(EncodedParty { id, seen, text: text.clone() });
+        view.party = Some(known);
         let (last_read, changed) = (view.last_read, view.changed);
         let checks = away && local && view.check == OwnCheck::None;
         match checks {
@@ -259,8 +270,11 @@ impl Parties {
     /// Gives a snapshot to every request that waits for the read with this number or an earlier one.
     fn answer_requests(&mut self, core: &mut Core, user: &Arc<str>, last_read: u64, text: Option<&str>) {
         let Some(view) = self.views.users.get_mut(user) else { return };
-        let known = view.party.as_ref().map_or("null", |party| &party.text);
-        let party: Box<str> = text.unwrap_or(known).into();
+        let known = || view.party.as_ref().map_or_else(|| "null".into(), KnownParty::text);
+        let party: Box<str> = match view.refusals.is_empty() {
+            true => Box::default(),
+            false => text.map_or_else(known, Box::from),
+        };
         for (_, claim, refusal) in view.refusals.extract_if(.., |(read, ..)| *read <= last_read) {
             core.finish(claim, Err(refusal.with_party(party.clone())));
         }
@@ -283,27 +297,24 @@ impl Parties {
         core: &mut Core,
         user: &Arc<str>,
         (id, version): (u64, u64),
-        party: Option<&Party>,
+        party: Option<&Arc<Party>>,
     ) {
         let Some(view) = self.views.users.get_mut(user) else { return };
         view.outdated |= view.reading;
         // A user who left one party may be in another by now.
-        let known = view.party.as_mut().filter(|known| party.is_some() || known.id == Some(id));
+        let known = view.party.as_mut().filter(|known| party.is_some() || known.id() == Some(id));
         // The replies to two commits may arrive in either order.
         let Some(known) = known.filter(|known| known.seen.0 != id || known.seen.1 < version) else { return };
-        if known.id.is_some_and(|other| other != id) {
+        if known.id().is_some_and(|other| other != id) {
             // Which of the two is newer is unknown.
             self.fresh_read(core, user);
             return;
         }
-        let mut text = Vec::new();
-        json::snapshot(&mut text, party);
-        known.text = String::from_utf8(text).unwrap_or_default().into_boxed_str();
-        (known.id, known.seen) = (party.map(|party| party.id), (id, version));
-        if known.id.is_none() {
+        *known = KnownParty { party: party.cloned(), seen: (id, version) };
+        if party.is_none() {
             forget_rows(core, user, id);
         }
-        let id = known.id;
+        let id = party.map(|party| party.id);
         let away = party.and_then(|party| party.member(user)).is_some_and(|own| own.away.is_some());
         self.subscribe_to_party(core, user, id);
         if away {
@@ -335,7 +346,7 @@ impl Parties {
 
     /// The last session of a user here has ended.
     pub(crate) fn user_left(&mut self, core: &mut Core, user: &Arc<str>) {
-        core.cache.documents.remove(&MembershipRow::key(user));
+        core.cache.forget_membership(user);
         self.views.forget(core, user);
     }
 }

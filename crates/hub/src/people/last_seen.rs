@@ -3,7 +3,6 @@
 
 use crate::core::listener::ListenerId;
 use crate::core::{Core, Feature, Timer};
-use std::sync::Arc;
 use tavern_store::{Commit, LastSeenUpdate, Work};
 
 /// Users in one commit.
@@ -26,11 +25,11 @@ impl LastSeen {
     /// Records which users are connected, and sets the timer again while there are any.
     pub fn record(&mut self, core: &mut Core) {
         self.scheduled = false;
-        if core.users.names().next().is_some() {
+        if !core.users.is_empty() {
             self.schedule(core);
         }
-        let is_seen = |user: &&Arc<str>| core.users.sessions(user).iter().any(|id| is_seen(core, *id));
-        let users: Vec<Arc<str>> = core.users.names().filter(is_seen).cloned().collect();
+        let mut users = core.users.names();
+        users.retain(|user| core.users.sessions(user).iter().any(|id| is_seen(core, *id)));
         for part in users.chunks(BATCH) {
             let seen = part.iter().map(|user| LastSeenUpdate { user: user.clone(), at: core.now }).collect();
             let commit = Commit { writer: Some(core.writer()), seen, ..Commit::default() };

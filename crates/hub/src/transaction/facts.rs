@@ -1,6 +1,7 @@
 //! The rows that a decision needs from the store, and the rows loaded for it.
 //! Must hold: a row that a decision has seen is expected by its commit, unless it was requested as a read.
 
+use crate::user::is_own_channel;
 use std::sync::Arc;
 use tavern_store::{
     Document, DocumentKey, Expect, Found, PresenceHold, PresenceKey, PresenceRow, Read, RowKey, UserSnapshot,
@@ -77,6 +78,12 @@ impl Facts {
 
     pub fn presence(&self, key: &PresenceKey) -> Option<Option<&Versioned<PresenceRow>>> {
         find(&self.presences, key).map(Option::as_ref)
+    }
+
+    /// The presence of a user in their own channel.
+    pub fn own_presence(&self, user: &Arc<str>) -> Option<Option<&Versioned<PresenceRow>>> {
+        let own = |key: &PresenceKey| key.user == *user && is_own_channel(&key.channel);
+        self.presences.iter().rev().find(|(key, _)| own(key)).map(|(_, row)| row.as_ref())
     }
 
     pub fn hold(&self, key: &PresenceKey) -> Option<Option<&Versioned<PresenceHold>>> {

@@ -82,7 +82,7 @@ impl ShardWorker {
     }
 
     /// Submits work to the store, and sends other shards the changes that they need.
-    fn submit_work(&mut self) {
+    pub fn submit_work(&mut self) {
         let state = &mut self.state;
         let context = &state.context;
         for (shard, change) in state.hub.core.effects.channel_updates.drain(..) {

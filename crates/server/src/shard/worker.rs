@@ -28,6 +28,9 @@ const EVENTS: usize = 1024;
 /// Publishes in a turn before all connections are written to: far below the size of a mailbox, so that a burst does
 /// not overflow a client that reads.
 const PUBLISHES_PER_FLUSH: u64 = 256;
+/// Store requests after which they are submitted, and the inputs taken, within a turn: a turn may run a thousand
+/// commands, and with an engine that answers at once, a command is then finished while the core has its data in cache.
+const WORK_PER_SUBMIT: usize = 16;
 /// While another shard or the bus is full, it is checked again after this time.
 const CONGESTED_MS: u64 = 1;
 /// How long clients have to read the last bytes before their sockets are closed.
@@ -187,6 +190,10 @@ impl ShardWorker {
 
     fn read(&mut self, link: LinkId) {
         self.reader.read(&mut self.state, link);
+        if self.state.hub.core.effects.work.len() >= WORK_PER_SUBMIT {
+            self.submit_work();
+            self.take_inputs();
+        }
         self.flush_if_many();
     }
 

@@ -1,7 +1,7 @@
 //! Parties in JSON: commands, snapshots, the messages to members and invitees, and the events for other services. Their shape
 //! only, not what is allowed.
 
-use super::encode::string;
+use super::encode::{self, string};
 use super::field::{Raw, need, number, object, present, refuse, text};
 use crate::error::Refusal;
 use serde::Deserialize;
@@ -208,7 +208,7 @@ pub fn snapshot(out: &mut Vec<u8>, party: Option<&Party>) {
     }
     out.extend_from_slice(format!("],\"state\":\"{}\"", party.state().as_str()).as_bytes());
     if let Some(go) = &party.go {
-        out.extend_from_slice(format!(",\"go_id\":{}", go.id).as_bytes());
+        count(out, "go_id", go.id);
     }
     out.extend_from_slice(b",\"data\":");
     out.extend_from_slice(party.data.as_deref().unwrap_or("{}").as_bytes());
@@ -224,14 +224,15 @@ fn optional(out: &mut Vec<u8>, text: Option<&str>) {
 
 /// A party event as the inbox stores it. `server` is the node that wrote it.
 pub fn stored_event(event: &PartyEvent, server: &str) -> Vec<u8> {
-    let mut out = format!("{{\"event\":\"party\",\"cmd\":\"{}\"", cmd(&event.kind)).into_bytes();
-    let numbers = format!(
-        ",\"party_id\":{},\"version\":{},\"ts\":{},\"user\":",
-        event.party_id,
-        event.version,
-        event.at.ms()
-    );
-    out.extend_from_slice(numbers.as_bytes());
+    // Most events fit.
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(b"{\"event\":\"party\",\"cmd\":\"");
+    out.extend_from_slice(cmd(&event.kind).as_bytes());
+    out.push(b'"');
+    count(&mut out, "party_id", event.party_id);
+    count(&mut out, "version", event.version);
+    count(&mut out, "ts", event.at.ms());
+    key(&mut out, "user");
     string(&mut out, event.name.as_deref().unwrap_or(&event.actor));
     member(&mut out, "uid", &event.actor);
     member(&mut out, "server", server);
@@ -264,9 +265,21 @@ fn cmd(kind: &PartyEventKind) -> &'static str {
     }
 }
 
+/// The name of a member, after another member.
+fn key(out: &mut Vec<u8>, name: &str) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
 fn member(out: &mut Vec<u8>, name: &str, text: &str) {
-    out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+    key(out, name);
     string(out, text);
+}
+
+fn count(out: &mut Vec<u8>, name: &str, number: u64) {
+    key(out, name);
+    encode::number(out, number);
 }
 
 fn reason(out: &mut Vec<u8>, reason: PartyReason) {
@@ -282,7 +295,8 @@ fn reason_and_message(out: &mut Vec<u8>, why: PartyReason, message: Option<&str>
 }
 
 fn users(out: &mut Vec<u8>, name: &str, users: &[Arc<str>]) {
-    out.extend_from_slice(format!(",\"{name}\":[").as_bytes());
+    key(out, name);
+    out.push(b'[');
     for (at, user) in users.iter().enumerate() {
         if at > 0 {
             out.push(b',');
@@ -294,7 +308,7 @@ fn users(out: &mut Vec<u8>, name: &str, users: &[Arc<str>]) {
 
 fn json(out: &mut Vec<u8>, name: &str, raw: Option<&str>) {
     if let Some(raw) = raw {
-        out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+        key(out, name);
         out.extend_from_slice(raw.as_bytes());
     }
 }
@@ -312,20 +326,20 @@ fn members(out: &mut Vec<u8>, object: Option<&str>) {
 }
 
 fn go_id(out: &mut Vec<u8>, id: u64) {
-    out.extend_from_slice(format!(",\"go_id\":{id}").as_bytes());
+    count(out, "go_id", id);
 }
 
 fn details(out: &mut Vec<u8>, kind: &PartyEventKind) {
     match kind {
         PartyEventKind::Invite { expires } => {
-            out.extend_from_slice(format!(",\"expires_at\":{}", expires.ms()).as_bytes());
+            count(out, "expires_at", expires.ms());
         }
         PartyEventKind::Invited { user, name, expires } => {
             member(out, "invitee", user);
             if let Some(name) = name {
                 member(out, "invitee_name", name);
             }
-            out.extend_from_slice(format!(",\"expires_at\":{}", expires.ms()).as_bytes());
+            count(out, "expires_at", expires.ms());
         }
         PartyEventKind::InviteCancel { reason: why } | PartyEventKind::Uninvited { reason: why } => {
             reason(out, *why)

@@ -67,8 +67,8 @@ pub(super) fn of_server(draft: &mut PartyDraft<'_>, call: &PartyRequest) -> Part
     }
 }
 
-/// Everything that a command of a user is known to need, so that it is loaded in one round trip.
-pub(super) fn prefetch(draft: &PartyDraft<'_>, user: &UserId, call: &PartyRequest) -> Vec<PartyNeed> {
+/// Everything that a command of a user in this party is known to need, so that it is loaded in one round trip.
+pub(super) fn prefetch(user: &UserId, call: &PartyRequest, party: Option<u64>) -> Vec<PartyNeed> {
     let mut needs = Vec::from([PartyNeed::Membership(user.clone())]);
     match &call.command {
         PartyCommand::Invite { user: target } => {
@@ -78,9 +78,10 @@ pub(super) fn prefetch(draft: &PartyDraft<'_>, user: &UserId, call: &PartyReques
             needs.extend([PartyNeed::Party(*party_id), PartyNeed::Presence(user.clone())]);
         }
         PartyCommand::Decline { party_id, .. } => needs.push(PartyNeed::Party(*party_id)),
+        PartyCommand::CancelInvite { user: target } => needs.push(PartyNeed::Membership(target.clone())),
         _ => {}
     }
-    needs.extend(draft.known_party_of(user).map(PartyNeed::Party));
+    needs.extend(party.map(PartyNeed::Party));
     needs.extend(call.party.map(PartyNeed::Party));
     needs
 }
