@@ -172,4 +172,15 @@ mod tests {
             assert!(map.0.capacity() <= map.len() * 2);
         }
     }
+
+    /// A map whose size goes up and down does not allocate each time.
+    #[test]
+    fn a_map_that_is_half_full_keeps_its_capacity() {
+        let mut map: Sorted<u32, ()> = [(1, ()), (2, ()), (3, ()), (4, ())].into();
+        assert_eq!(map.0.capacity(), 4);
+        for (key, capacity) in [(1, 4), (2, 4), (3, 1)] {
+            map.remove(&key);
+            assert_eq!(map.0.capacity(), capacity, "after {key}");
+        }
+    }
 }

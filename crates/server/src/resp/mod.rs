@@ -31,17 +31,37 @@ pub struct RedisPeer {
     pub entered_at: Time,
     pub info: Arc<ClientInfo>,
     pub state: command::PeerState,
+    /// The command that waits, parsed; its bytes are the first of the input.
+    stalled: Option<Box<StalledCommand>>,
     /// The result of an API key lookup for `AUTH`.
     pub login: Option<Result<Identity, AuthError>>,
     /// A `TAVERN.WAIT` that waits, and until when.
     pub waiting_until: Option<Time>,
 }
 
+/// A command that could not run yet.
+struct StalledCommand {
+    bytes: usize,
+    /// Where its arguments are in the input.
+    ranges: Vec<Range<usize>>,
+    /// The arguments of a command without ranges, from a plain line.
+    inline: Option<Vec<Vec<u8>>>,
+}
+
+impl StalledCommand {
+    /// Memory besides the input.
+    fn held_bytes(&self) -> usize {
+        let inline: usize =
+            self.inline.iter().flatten().map(|arg| size_of::<Vec<u8>>() + arg.capacity()).sum();
+        self.ranges.capacity() * size_of::<Range<usize>>() + inline
+    }
+}
+
 /// What the shard does next with the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedisNext {
     Go,
-    /// The command could not run yet: it stays in the input and runs again when the connection is woken.
+    /// The command could not run yet: it runs again when the connection is woken, before the input behind it.
     Stall,
     /// The client has to read its replies before more commands run.
     Full,
@@ -91,14 +111,17 @@ impl RedisPeer {
             entered_at: Time(0),
             info,
             state: command::PeerState::default(),
+            stalled: None,
             login: None,
             waiting_until: None,
         }
     }
 
-    /// Memory of unfinished commands: the ranges of a command in pieces, the commands of a transaction.
+    /// Memory of unfinished commands: the ranges of a command in pieces or of one that waits, the commands of a
+    /// transaction.
     pub fn held_bytes(&self) -> usize {
-        self.parser.held_bytes() + self.state.held_bytes()
+        let stalled = self.stalled.as_ref().map_or(0, |command| command.held_bytes());
+        self.parser.held_bytes() + self.state.held_bytes() + stalled
     }
 
     pub fn format(&self) -> EventFormat {
@@ -122,30 +145,36 @@ pub fn consume(
         if out.len() > context.unread_bytes {
             break RedisNext::Full;
         }
-        let limits = limits(peer, context);
-        let parsed = match peer.parser.parse(&input[at..], &limits, &mut ranges) {
-            Ok(parsed) => parsed,
-            Err(error) => {
-                tavern_wire::resp::error(out, &error.to_string());
-                at = input.len();
-                break RedisNext::Close;
+        let input = &input[at..];
+        let next = if let Some(command) = peer.stalled.take() {
+            let next = command::run(out, peer, context, &args_of(input, &command.ranges, &command.inline));
+            match next {
+                RedisNext::Stall => peer.stalled = Some(command),
+                _ => at += command.bytes,
             }
+            next
+        } else {
+            let limits = limits(peer, context);
+            let (bytes, inline) = match peer.parser.parse(input, &limits, &mut ranges) {
+                Ok(Parsed::Need) => break RedisNext::Go,
+                Ok(Parsed::Command { consumed }) => (consumed, None),
+                Ok(Parsed::Inline { consumed, args }) => (consumed, Some(args)),
+                Err(error) => {
+                    tavern_wire::resp::error(out, &error.to_string());
+                    at += input.len();
+                    break RedisNext::Close;
+                }
+            };
+            let next = command::run(out, peer, context, &args_of(input, &ranges, &inline));
+            match next {
+                // The list is shared by all connections and may be large: only what there is is kept.
+                RedisNext::Stall => {
+                    peer.stalled = Some(Box::new(StalledCommand { bytes, ranges: ranges.clone(), inline }));
+                }
+                _ => at += bytes,
+            }
+            next
         };
-        let (consumed, next) = match parsed {
-            Parsed::Need => break RedisNext::Go,
-            Parsed::Command { consumed } => {
-                let args = Args::Ranges { input: &input[at..], ranges: &ranges };
-                (consumed, command::run(out, peer, context, &args))
-            }
-            Parsed::Inline { consumed, args } => {
-                (consumed, command::run(out, peer, context, &Args::Owned(&args)))
-            }
-        };
-        if next == RedisNext::Stall {
-            peer.parser = Parser::default();
-            break next;
-        }
-        at += consumed;
         if next != RedisNext::Go {
             break next;
         }
@@ -155,6 +184,13 @@ pub fn consume(
         leave(peer, context);
     }
     (at, next)
+}
+
+fn args_of<'a>(input: &'a [u8], ranges: &'a [Range<usize>], inline: &'a Option<Vec<Vec<u8>>>) -> Args<'a> {
+    match inline {
+        Some(args) => Args::Owned(args),
+        None => Args::Ranges { input, ranges },
+    }
 }
 
 /// Writes the replies that have arrived from the store.

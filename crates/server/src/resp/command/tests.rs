@@ -109,6 +109,15 @@ impl World {
         self.peers.len() - 1
     }
 
+    /// Runs the bytes of a connection. Returns how many were used.
+    fn receive(&mut self, who: usize, input: &[u8]) -> (String, usize, RedisNext) {
+        let mut out = Vec::new();
+        let World { now, hub, scratch, server, ranges, peers, .. } = self;
+        let mut context = RedisContext { now: *now, hub, scratch, server, ranges, unread_bytes: usize::MAX };
+        let (taken, next) = crate::resp::consume(&mut out, &mut peers[who], &mut context, input);
+        (String::from_utf8_lossy(&out).replace("\r\n", " ").trim_end().to_string(), taken, next)
+    }
+
     fn try_say(&mut self, who: usize, line: &str) -> (String, RedisNext) {
         let args: Vec<Vec<u8>> = line.split(' ').map(|arg| arg.as_bytes().to_vec()).collect();
         let mut out = Vec::new();
@@ -283,6 +292,34 @@ fn a_wait_ends_with_a_message_or_with_its_time() {
     assert_eq!(world.try_say(ann, "TAVERN.WAIT 50").1, RedisNext::Stall);
     world.now = world.now + 1;
     assert_eq!(world.send(ann, "TAVERN.WAIT 50"), "*0");
+}
+
+#[test]
+fn a_command_that_waits_is_parsed_once() {
+    let mut world = dev();
+    let (ann, bob) = (world.join(), world.join());
+    world.send(ann, "TAVERN.MODE poll");
+    world.send(ann, "SUBSCRIBE a");
+    let mut input = b"*2\r\n$11\r\nTAVERN.WAIT\r\n$2\r\n50\r\nPING\r\n".to_vec();
+    for _ in 0..2 {
+        assert_eq!(world.receive(ann, &input), (String::new(), 0, RedisNext::Stall));
+    }
+    let held = world.peers[ann].held_bytes();
+    assert_eq!(held, 2 * size_of::<std::ops::Range<usize>>(), "its two arguments");
+    // If it were parsed again, this would be a protocol error.
+    input[..9].copy_from_slice(b"*x\r\n$11\r\n");
+    world.send(bob, "PUBLISH a x");
+    let (replies, taken, next) = world.receive(ann, &input);
+    assert_eq!((taken, next), (input.len(), RedisNext::Go));
+    assert_eq!(replies, "*1 *3 $7 message $1 a $1 x +PONG");
+    assert_eq!(world.peers[ann].held_bytes(), 0);
+
+    // The same for a plain line whose arguments are not ranges of it.
+    let line = b"\"TAVERN.WAIT\" 50\r\n";
+    assert_eq!(world.receive(ann, line), (String::new(), 0, RedisNext::Stall));
+    assert!(world.peers[ann].held_bytes() > 0);
+    world.now = world.now + 50;
+    assert_eq!(world.receive(ann, &b"x".repeat(line.len())), ("*0".into(), line.len(), RedisNext::Go));
 }
 
 #[test]
