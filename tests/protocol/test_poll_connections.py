@@ -13,8 +13,12 @@ from support.tavern import Tavern
 class Connection:
     """A raw HTTP/1.1 connection that stays open."""
 
-    def __init__(self, server):
-        self.socket = sockets.create_connection(("127.0.0.1", server.port), timeout=10)
+    def __init__(self, server, receive_buffer=None):
+        self.socket = sockets.socket()
+        self.socket.settimeout(10)
+        if receive_buffer:
+            self.socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, receive_buffer)
+        self.socket.connect(("127.0.0.1", server.port))
         self.pending = b""
 
     def send(self, data):
@@ -111,6 +115,18 @@ def test_pipelined_requests_are_answered_in_order(connection, session):
     answers = [connection.answer() for _ in range(5)]
     assert [status for status, _, _ in answers] == [200] * 5
     assert [answer == "ok\n" for _, _, answer in answers] == [False, False, True, False, False]
+
+
+def test_a_poll_does_not_cut_off_the_answers_before_it(dev, session):
+    """They are larger than the buffers of the socket, and the client reads them late."""
+    with Connection(dev, receive_buffer=4096) as connection:
+        page, poll = request("GET", "/openapi.json"), request("POST", "/v1/poll?user=ann", now(session))
+        for pages in (1, 2, 20):
+            connection.send(page * pages + poll)
+            time.sleep(0.3)
+            answers = [connection.answer() for _ in range(pages + 1)]
+            assert [status for status, _, _ in answers] == [200] * (pages + 1)
+            assert all(answer["openapi"] for _, _, answer in answers[:-1]) and answers[-1][2]["session"] == session
 
 
 def test_a_poll_may_arrive_in_pieces(connection, session):

@@ -140,6 +140,21 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_reaches_from_its_first_to_its_last_entry() {
+        for (whole, first, last, entries) in [("7", 7, 7, 1), ("3-5", 3, 5, 3), ("!3-90 91-92 95", 3, 95, 4)]
+        {
+            let batch = batch(whole);
+            assert_eq!(
+                (batch.first_seq(), batch.last_seq(), batch.entries()),
+                (first, last, entries),
+                "{whole}"
+            );
+        }
+        let nothing = Batch { ranges: Vec::new(), ..batch("1") };
+        assert_eq!((nothing.first_seq(), nothing.last_seq()), (0, 0));
+    }
+
+    #[test]
     fn halves_keep_every_entry_and_the_place_to_read_from() {
         for (whole, front, back) in [
             ("1-4", "1-2@0", "3-4@0"),
