@@ -14,6 +14,9 @@ pub struct PartiesClient {
     pub go_id: u64,
     /// Their party as last received; none: it must be queried.
     pub party: Option<Option<PartySnapshot>>,
+    /// Another session of the user has acknowledged messages up to this one: what this session had not received by then
+    /// it may never get.
+    pub acknowledged: u64,
     /// A command whose outcome is unknown: it is sent again under the same request id.
     pub order: Option<PartyOrder>,
     /// The last order whose outcome is known.
@@ -123,6 +126,7 @@ impl PartiesClient {
             invites: Vec::new(),
             go_id: 1,
             party: None,
+            acknowledged: 0,
             order: None,
             done: None,
             sent_at: Time(0),
@@ -137,6 +141,19 @@ impl PartiesClient {
         todo.extend(self.order.map(PartiesCommand::Order));
         if self.party.is_none() {
             todo.push_back(PartiesCommand::Get);
+        }
+    }
+
+    /// A reply shows their party: it counts unless they know a later version.
+    pub fn is_shown(&mut self, party: Option<PartySnapshot>) {
+        let known = self.party.as_ref().and_then(|known| known.as_ref());
+        let is_old = match (&party, known) {
+            (Some(party), Some(known)) => party.id == known.id && party.version < known.version,
+            _ => false,
+        };
+        if !is_old {
+            self.party = Some(party);
+            self.acknowledged = 0;
         }
     }
 

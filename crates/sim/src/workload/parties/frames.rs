@@ -28,7 +28,14 @@ impl PartiesWorkload {
             PartiesCommand::Bye => r#""op":"bye""#.into(),
             PartiesCommand::Say(number) => format!(r#""op":"party.say","data":{number}"#),
             PartiesCommand::Ack => {
-                self.judge.inbox.acknowledge(&client.link.user, client.message_id);
+                let (user, message_id) = (client.link.user.clone(), client.message_id);
+                self.judge.inbox.acknowledge(&user, message_id);
+                for other in self.clients.iter_mut().filter(|other| other.link.user == user) {
+                    if other.message_id < message_id {
+                        other.acknowledged = other.acknowledged.max(message_id);
+                    }
+                }
+                let client = &self.clients[who];
                 format!(r#""op":"ack","seq":{}"#, client.link.seq)
             }
             PartiesCommand::Order(order) => {
@@ -36,6 +43,7 @@ impl PartiesWorkload {
                 order.body()
             }
         };
+        let client = &mut self.clients[who];
         client.sent_at = cluster.now;
         client.link.send(cluster, command, &body);
     }
@@ -59,7 +67,11 @@ impl PartiesWorkload {
     fn refused(&mut self, cluster: &Cluster, who: usize, command: PartiesCommand, error: &Value) -> Outcome {
         let code = error["code"].as_str().unwrap_or_default();
         if let Some(party) = error.get("party") {
-            self.check_told_party(party)?;
+            let party = self.check_told_party(party)?;
+            // While the store does not answer, it is the last one that the server has seen.
+            if code != "unavailable" {
+                self.clients[who].is_shown(party);
+            }
         }
         match command {
             _ if code == "unavailable" => {
@@ -98,7 +110,7 @@ impl PartiesWorkload {
                 if !self.judge.had_party(&client.link.user, client.sent_at, id) {
                     return Err(format!("{} is reported to be in {id:?}", client.link.user));
                 }
-                client.party = Some(party);
+                client.is_shown(party);
                 Ok(())
             }
             PartiesCommand::Bye => {

@@ -33,6 +33,8 @@ const USERS: usize = 5;
 const CLIENTS: usize = 8;
 const MEMBERS: usize = 4;
 const SKEW_MS: u64 = 100;
+/// How long a lost member keeps their seat after the grace period of their presence.
+const GRACE_MS: u64 = 5_000;
 const RETRY_MS: u64 = 300;
 /// How long ago the last fault must be before everything must work: a store that did not answer answers late.
 const CALM_MS: u64 = 25_000;
@@ -167,7 +169,7 @@ impl Workload for PartiesWorkload {
             max_members: MEMBERS as u32,
             invite_ms: 8_000,
             gather_ms: 3_000,
-            grace_ms: 5_000,
+            grace_ms: GRACE_MS,
             reinvite_ms: 1_000,
             invites_per_minute: 100_000,
             require_ready: self.require_ready,

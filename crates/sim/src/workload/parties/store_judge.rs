@@ -4,7 +4,7 @@
 //! deadline.
 
 use super::snapshot::PartySnapshot;
-use super::{MEMBERS, SKEW_MS, USERS};
+use super::{GRACE_MS, MEMBERS, SKEW_MS, USERS};
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
 use crate::workload::inbox::InboxJudge;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use tavern_domain::Time;
 use tavern_domain::party::{Membership, Party};
-use tavern_store::{Found, Read, Row, RowKind};
+use tavern_store::{Found, PresenceKey, Read, Row, RowKind};
 use tavern_wire::record::{self, read_membership, read_party};
 
 #[derive(Default)]
@@ -113,7 +113,7 @@ impl PartyJudge {
             }
             let subject = message["uid"].as_str().unwrap_or_default();
             if let Some(before) = before {
-                check_time(cluster.now, before, user, subject, message)?;
+                check_time(cluster, before, user, subject, message)?;
             }
             if message["cmd"] == "leave" && message["reason"] == "timeout" && users.settled.contains(subject)
             {
@@ -290,8 +290,8 @@ fn check_members_told(
 }
 
 /// An invite or membership that expires ends no earlier than its deadline.
-fn check_time(now: Time, before: &Party, user: &str, subject: &str, message: &Value) -> Outcome {
-    let early = |until: Time| now + SKEW_MS < until;
+fn check_time(cluster: &Cluster, before: &Party, user: &str, subject: &str, message: &Value) -> Outcome {
+    let early = |until: Time| cluster.now + SKEW_MS < until;
     let expired = message["reason"] == "expired";
     let invitee = if message["cmd"] == "invite_cancel" { user } else { subject };
     let invite = before.pending.iter().find(|pending| *pending.user == *invitee).filter(|_| expired);
@@ -299,11 +299,28 @@ fn check_time(now: Time, before: &Party, user: &str, subject: &str, message: &Va
     let member = before.members.iter().find(|member| *member.user == *subject).filter(|_| timeout);
     match (invite, member) {
         (Some(invite), _) if early(invite.expires) => Err(format!("an invite ended early: {message}")),
-        (_, Some(member)) if member.away.is_none_or(|away| early(away.until)) => {
-            Err(format!("{subject} was removed early: {message}"))
+        (_, Some(member)) => {
+            // A party that learns late that a member is lost removes them in the same commit.
+            let until = member.away.map(|away| away.until).or_else(|| seat_until(cluster, subject));
+            match until.is_none_or(early) {
+                true => Err(format!("{subject} was removed early: {message}")),
+                false => Ok(()),
+            }
         }
         _ => Ok(()),
     }
+}
+
+/// Until when a user who is lost keeps their seat, by their presence. None: they are not lost.
+fn seat_until(cluster: &Cluster, user: &str) -> Option<Time> {
+    let Found::Presence(Some(found)) =
+        cluster.peek(Read::Presence(PresenceKey::new(&format!("user#{user}"), user)))
+    else {
+        return None;
+    };
+    let attendance = &found.row.attendance;
+    let lost = attendance.clients().iter().filter_map(|client| client.lost).map(|lost| lost.until);
+    lost.max().filter(|_| attendance.connected().next().is_none()).map(|until| until + GRACE_MS)
 }
 
 fn check_deadlines(cluster: &Cluster, parties: &BTreeMap<u64, Party>) -> Outcome {
