@@ -88,3 +88,22 @@ impl Saves {
         self.in_progress.is_none() && !self.urgent && self.settled_at.is_none()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn saves_are_at_rest_when_nothing_is_left_to_save() {
+        let mut saves = Saves::new(0);
+        assert!(saves.is_at_rest());
+        saves.make_urgent();
+        assert!(!saves.is_at_rest(), "something is to be saved at once");
+        saves.begin(1);
+        assert!(!saves.is_at_rest(), "it is being saved");
+        saves.confirm();
+        assert!(saves.is_at_rest());
+        saves.settle(Time(5));
+        assert!(!saves.is_at_rest(), "a settled batch waits for its save");
+    }
+}

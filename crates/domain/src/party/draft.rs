@@ -82,11 +82,6 @@ impl<'a> PartyDraft<'a> {
         Ok(self.facts.party(id).expect("it is loaded"))
     }
 
-    /// The party that a user's record names, if the record is loaded.
-    pub fn known_party_of(&self, user: &UserId) -> Option<u64> {
-        self.facts.membership(user).and_then(|record| record.party)
-    }
-
     /// The working copy of a user's record.
     pub fn record(&mut self, user: &UserId) -> PartyStep<&mut Membership> {
         if !self.records.contains_key(user) {

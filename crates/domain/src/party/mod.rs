@@ -138,8 +138,7 @@ pub fn likely_needs(call: &PartyRequest, party: Option<u64>) -> Vec<PartyNeed> {
 fn decide(draft: &mut PartyDraft<'_>, call: &PartyRequest) -> PartyStep<PartyReply> {
     if let Some(user) = call.user.as_ref().filter(|_| call.is_sound()) {
         // Before the request id is looked up, so that both are loaded in one round trip.
-        let party = draft.known_party_of(user);
-        draft.require(commands::prefetch(user, call, party))?;
+        draft.require(commands::prefetch(user, call, None))?;
     }
     if let Some(reply) = answered_before(draft, call)? {
         return Err(PartyStop::Repeated(reply));

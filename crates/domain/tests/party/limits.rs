@@ -267,3 +267,19 @@ fn likely_needs_are_all_that_the_usual_commands_need() {
     let unsound = PartyRequest { rid: Some("".into()), ..invite };
     assert_eq!(likely_needs(&unsound, None), [], "it is refused without a read");
 }
+
+/// Users may change their display name while they are in a party.
+#[test]
+fn events_carry_the_display_name_that_the_caller_has_now() {
+    let mut world = World::new(RULES);
+    let named =
+        |name: Option<&str>, command| PartyRequest { name: name.map(Arc::from), ..call("ann", command) };
+    let invite = |target: &str| PartyCommand::Invite { user: user(target) };
+    let mut name_in_event = |name, command| {
+        let (_, changes) = world.act(&named(name, command));
+        changes.events.first().and_then(|event| event.name.as_deref().map(String::from))
+    };
+    assert_eq!(name_in_event(Some("Ann"), invite("bob")).as_deref(), Some("Ann"));
+    assert_eq!(name_in_event(Some("Annie"), invite("cid")).as_deref(), Some("Annie"), "the new one");
+    assert_eq!(name_in_event(None, invite("dan")).as_deref(), Some("Ann"), "the one that the party knows");
+}

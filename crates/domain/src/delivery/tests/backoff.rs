@@ -101,6 +101,13 @@ fn a_disabled_subscription_sends_nothing_and_continues_where_it_was() {
     );
 }
 
+/// Both are forgotten, so both must be saved.
+#[test]
+fn a_failing_subscription_that_was_disabled_and_enabled_is_not_disabled_after_a_crash() {
+    let (_, world) = run_story(World::new(RULES, POLICY), "0: publish 3; 1: 1 failed; 2: disable; 3: enable");
+    assert_eq!((world.saved.disabled, world.saved.failure.is_some()), (None, false));
+}
+
 #[test]
 fn a_disabled_subscription_reads_nothing_and_has_no_timer() {
     let (_, world) = run_story(World::new(RULES, POLICY), "0: publish 7; 1: 1 failed; 2: disable");
