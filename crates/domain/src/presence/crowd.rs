@@ -125,6 +125,13 @@ mod tests {
     use crate::time::Time;
 
     #[test]
+    fn modes_have_names_and_a_tick_knows_where_it_began() {
+        let modes = [PresenceMode::Full, PresenceMode::Coalesced, PresenceMode::Counts];
+        assert_eq!(modes.map(PresenceMode::as_str), ["full", "coalesced", "counts"]);
+        assert_eq!(TickChanges::at(7).version(), 7);
+    }
+
+    #[test]
     fn a_mode_begins_at_its_threshold_and_ends_below_four_fifths() {
         let thresholds = Thresholds { coalesce_at: 200, counts_at: 5_000 };
         let mut mode = PresenceMode::Full;

@@ -65,6 +65,19 @@ fn each_row_is_found_under_what_was_needed() {
 }
 
 #[test]
+fn presence_in_the_own_channel_is_found_by_the_user() {
+    let own = |user: &str| PresenceKey { channel: format!("user#{user}").into(), user: user.into() };
+    let mut facts = Facts::default();
+    assert!(facts.add(Need::Presence(presence_key("ann")), Found::Presence(Some(presence("ann", 8)))));
+    assert!(facts.add(Need::Presence(own("bob")), Found::Presence(Some(presence("bob", 9)))));
+    assert_eq!(facts.own_presence(&"ann".into()), None, "only another channel was loaded");
+    assert_eq!(facts.own_presence(&"bob".into()), Some(Some(&presence("bob", 9))));
+    assert_eq!(facts.own_presence(&"cid".into()), None);
+    assert!(facts.add(Need::Presence(own("cid")), Found::Presence(None)));
+    assert_eq!(facts.own_presence(&"cid".into()), Some(None), "loaded, and not there");
+}
+
+#[test]
 fn commit_expects_documents_presences_and_holds_but_no_reads() {
     let mut facts = Facts::default();
     needs().into_iter().for_each(|(need, found)| assert!(facts.add(need, found)));

@@ -230,3 +230,21 @@ fn later_last_seen_of_an_offline_user_is_announced_once() {
         assert_eq!(seen, [None, Some(Time(7)), None, Some(Time(9)), None][version as usize]);
     }
 }
+
+#[test]
+fn return_to_another_channel_is_announced_with_that_channel() {
+    let mut scene = Scene::new();
+    scene.step(0, "user#ann", true);
+    scene.step(0, "game#A", true);
+    scene.step(10, "user#ann", false);
+    scene.step(11, "game#B", true);
+    let back = scene.fact("user#ann", true);
+    let update = scene.followee.apply(Time(12), &activities(), HOLD, back).unwrap();
+    assert_eq!((update.cause.as_str(), update.channel.as_deref()), ("in_game_channel", Some("game#B")));
+}
+
+#[test]
+fn stored_last_seen_is_known() {
+    let followee = Followee::read(Time(5), None, Some(Time(3)), [].into_iter());
+    assert_eq!(followee.status(&activities()).last_seen, Some(Time(3)));
+}

@@ -285,3 +285,20 @@ fn changed_visibility_is_a_departure_or_an_arrival_for_some_viewers() {
     let seen = check((Nobody, &[1]), (FollowersIFollow, &[1]), &friend, "+1");
     assert_eq!(seen.joined[0].visibility, FollowersIFollow);
 }
+
+#[test]
+fn room_has_a_gap_while_a_change_is_missing() {
+    let mut rng = Random(1);
+    let mut truth = Truth::default();
+    let mut room = Room::new(truth.snapshot());
+    let mut next = |now| loop {
+        if let Some(update) = truth.step(now, &mut rng) {
+            break update;
+        }
+    };
+    let (first, second) = (next(1), next(2));
+    room.apply(second);
+    assert!(room.has_gap());
+    room.apply(first);
+    assert!(!room.has_gap());
+}
