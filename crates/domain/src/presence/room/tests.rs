@@ -302,3 +302,22 @@ fn room_has_a_gap_while_a_change_is_missing() {
     room.apply(first);
     assert!(!room.has_gap());
 }
+
+#[test]
+fn user_who_arrives_is_shown_as_the_change_says() {
+    let update = PresenceUpdate {
+        user: "ann".into(),
+        name: Some("Ann".into()),
+        anonymous: true,
+        visibility: Visibility::Nobody,
+        at: Time(4),
+        changes: Vec::new(),
+        to: 1,
+        begins: true,
+    };
+    let mut room = RoomSnapshot::default();
+    room.apply(&update, &AttendanceChange::UserOnline);
+    let (name, visibility) = (update.name.clone(), update.visibility);
+    let expected = RoomMember { name, anonymous: true, visibility, since: Time(4), ..RoomMember::default() };
+    assert_eq!(room.members.get("ann"), Some(&expected));
+}
