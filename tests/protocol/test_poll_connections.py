@@ -146,6 +146,27 @@ def test_an_event_wakes_the_second_poll_of_a_connection(dev, connection, session
     assert status == 200 and [event["data"] for event in answer["events"]] == ["late"]
 
 
+@pytest.mark.timing
+def test_a_parked_poll_gets_an_invite_at_once(dev):
+    """The answer shows the user's party, which is read from the store. On an idle server nothing else wakes the shard."""
+    with Connection(dev) as guest, Connection(dev) as host:
+        guest_name, host_name = f"guest-{time.time_ns()}", f"host-{time.time_ns()}"
+        poll_path, command_path = f"/v1/poll?user={guest_name}", f"/v1/command?user={host_name}"
+        answer = guest.poll({"timeout_ms": 0}, path=poll_path)[2]
+        host_session = host.command({"op": "hello"}, path=command_path)[2]["ok"]["session"]
+        delays = []
+        for op in ["party.invite", "party.cancel_invite"] * 5:
+            guest.send(request("POST", poll_path, {"session": answer["session"], "cursor": answer["cursor"], "timeout_ms": 5000}))
+            time.sleep(0.05)
+            reply = host.command({"op": op, "session": host_session, "user": guest_name}, path=command_path)[2]
+            assert "ok" in reply, reply
+            begun = time.monotonic()
+            answer = guest.answer()[2]
+            delays.append(time.monotonic() - begun)
+            assert len(answer["events"]) == 1 and answer["party"] is None
+        assert sorted(delays)[len(delays) // 2] < 0.05, delays
+
+
 @pytest.mark.parametrize("headers", ["Connection: close\r\n", "Connection: close, x\r\n"])
 def test_a_connection_ends_after_the_poll_that_asks_for_it(connection, session, headers):
     status, answered, _ = connection.poll(now(session), headers)
