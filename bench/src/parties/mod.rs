@@ -28,7 +28,7 @@ const SECTION: Section = Section {
 };
 
 const CASES: &[Case<Extent>] = &[
-    ("commands-sqlite", |extent| command_figures(extent, None, 2_000.0)),
+    ("commands-sqlite", |extent| command_figures(extent, None, 12_000.0)),
     ("commands-memory", |extent| command_figures(extent, Some("memory:"), 20_000.0)),
     ("polls", poll_figures),
 ];
