@@ -19,7 +19,7 @@ impl Parties {
         core.stats.party_commands.add(1);
         decision.party = decision.call.user.as_ref().and_then(|user| self.views.party_of(user));
         if decision.wants_id()
-            && let Some(id) = self.free_id(core)
+            && let Some(id) = self.take_id(core, None)
         {
             decision.give_id(id);
         }
@@ -51,7 +51,7 @@ impl Parties {
 
     /// Gives a party id to a command that waits for one, once there is one.
     pub(super) fn give_id(&mut self, core: &mut Core, number: u64) {
-        let Some(id) = self.take_id(core, number) else { return };
+        let Some(id) = self.take_id(core, Some(number)) else { return };
         if let Some(decision) = self.transactions.get_mut(number) {
             decision.give_id(id);
         }

@@ -69,30 +69,18 @@ impl PartyIds {
 }
 
 impl Parties {
-    /// Returns an id that no party has had, if there is one here.
-    pub(super) fn free_id(&mut self, core: &mut Core) -> Option<u64> {
+    /// Returns an id that no party has had. Without one the waiting transaction gets the first of the next block.
+    pub(super) fn take_id(&mut self, core: &mut Core, waiting: Option<u64>) -> Option<u64> {
         let id = self.ids.take();
-        if id.is_some() && self.ids.count < LOW {
-            self.reserve(core);
-        }
-        id
-    }
-
-    /// The same. Without one the transaction waits until a block is reserved.
-    pub(super) fn take_id(&mut self, core: &mut Core, transaction: u64) -> Option<u64> {
-        let id = self.free_id(core);
         if id.is_none() {
-            self.ids.waiting.push(transaction);
-            self.reserve(core);
+            self.ids.waiting.extend(waiting);
         }
-        id
-    }
-
-    fn reserve(&mut self, core: &mut Core) {
-        if !std::mem::replace(&mut self.ids.asking, true) {
+        let is_short = if id.is_some() { self.ids.count < LOW } else { waiting.is_some() };
+        if is_short && !std::mem::replace(&mut self.ids.asking, true) {
             let progress = self.reservations.begin(core, ReserveIds, Facts::default());
             self.reserved(core, progress);
         }
+        id
     }
 
     pub(super) fn reserved(&mut self, core: &mut Core, progress: TransactionProgress<ReserveIds>) {

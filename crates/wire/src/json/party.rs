@@ -208,7 +208,7 @@ pub fn snapshot(out: &mut Vec<u8>, party: Option<&Party>) {
     }
     out.extend_from_slice(format!("],\"state\":\"{}\"", party.state().as_str()).as_bytes());
     if let Some(go) = &party.go {
-        count(out, "go_id", go.id);
+        number_member(out, "go_id", go.id);
     }
     out.extend_from_slice(b",\"data\":");
     out.extend_from_slice(party.data.as_deref().unwrap_or("{}").as_bytes());
@@ -229,13 +229,13 @@ pub fn stored_event(event: &PartyEvent, server: &str) -> Vec<u8> {
     out.extend_from_slice(b"{\"event\":\"party\",\"cmd\":\"");
     out.extend_from_slice(cmd(&event.kind).as_bytes());
     out.push(b'"');
-    count(&mut out, "party_id", event.party_id);
-    count(&mut out, "version", event.version);
-    count(&mut out, "ts", event.at.ms());
+    number_member(&mut out, "party_id", event.party_id);
+    number_member(&mut out, "version", event.version);
+    number_member(&mut out, "ts", event.at.ms());
     key(&mut out, "user");
     string(&mut out, event.name.as_deref().unwrap_or(&event.actor));
-    member(&mut out, "uid", &event.actor);
-    member(&mut out, "server", server);
+    text_member(&mut out, "uid", &event.actor);
+    text_member(&mut out, "server", server);
     details(&mut out, &event.kind);
     out.push(b'}');
     out
@@ -272,25 +272,25 @@ fn key(out: &mut Vec<u8>, name: &str) {
     out.extend_from_slice(b"\":");
 }
 
-fn member(out: &mut Vec<u8>, name: &str, text: &str) {
+fn text_member(out: &mut Vec<u8>, name: &str, text: &str) {
     key(out, name);
     string(out, text);
 }
 
-fn count(out: &mut Vec<u8>, name: &str, number: u64) {
+fn number_member(out: &mut Vec<u8>, name: &str, number: u64) {
     key(out, name);
     encode::number(out, number);
 }
 
 fn reason(out: &mut Vec<u8>, reason: PartyReason) {
-    member(out, "reason", reason.as_str());
+    text_member(out, "reason", reason.as_str());
 }
 
 /// A reason for programs, and the message of the user who caused it.
 fn reason_and_message(out: &mut Vec<u8>, why: PartyReason, message: Option<&str>) {
     reason(out, why);
     if let Some(message) = message {
-        member(out, "message", message);
+        text_member(out, "message", message);
     }
 }
 
@@ -326,39 +326,39 @@ fn members(out: &mut Vec<u8>, object: Option<&str>) {
 }
 
 fn go_id(out: &mut Vec<u8>, id: u64) {
-    count(out, "go_id", id);
+    number_member(out, "go_id", id);
 }
 
 fn details(out: &mut Vec<u8>, kind: &PartyEventKind) {
     match kind {
         PartyEventKind::Invite { expires } => {
-            count(out, "expires_at", expires.ms());
+            number_member(out, "expires_at", expires.ms());
         }
         PartyEventKind::Invited { user, name, expires } => {
-            member(out, "invitee", user);
+            text_member(out, "invitee", user);
             if let Some(name) = name {
-                member(out, "invitee_name", name);
+                text_member(out, "invitee_name", name);
             }
-            count(out, "expires_at", expires.ms());
+            number_member(out, "expires_at", expires.ms());
         }
         PartyEventKind::InviteCancel { reason: why } | PartyEventKind::Uninvited { reason: why } => {
             reason(out, *why)
         }
         PartyEventKind::Decline { reason: why @ PartyReason::Logout, .. } => {
             reason(out, *why);
-            member(out, "error", "user not logged");
+            text_member(out, "error", "user not logged");
         }
         PartyEventKind::Decline { reason: why, message } => reason_and_message(out, *why, message.as_deref()),
         PartyEventKind::Kick { message } => reason_and_message(out, PartyReason::Kicked, message.as_deref()),
         PartyEventKind::Leave { reason: why, by, message } => {
             reason_and_message(out, *why, message.as_deref());
             if let Some(by) = by {
-                member(out, "by", by);
+                text_member(out, "by", by);
             }
         }
         PartyEventKind::Leader { by } => {
             if let Some(by) = by {
-                member(out, "by", by);
+                text_member(out, "by", by);
             }
         }
         PartyEventKind::Disband { reason: why, message } => reason_and_message(out, *why, message.as_deref()),
@@ -394,7 +394,7 @@ fn details(out: &mut Vec<u8>, kind: &PartyEventKind) {
 }
 
 fn state(out: &mut Vec<u8>, queued: bool) {
-    member(out, "state", if queued { "queued" } else { "gathering" });
+    text_member(out, "state", if queued { "queued" } else { "gathering" });
 }
 
 /// An event for other services: its type and its data.
@@ -403,17 +403,17 @@ pub fn topic_event(event: &PartyTopicEvent) -> (&'static str, Vec<u8>) {
     let (kind, mut out) = match event {
         PartyTopicEvent::Created { id, leader } => {
             let mut out = begin(*id);
-            member(&mut out, "leader", leader);
+            text_member(&mut out, "leader", leader);
             ("party.created", out)
         }
         PartyTopicEvent::Joined { id, user } => {
             let mut out = begin(*id);
-            member(&mut out, "user", user);
+            text_member(&mut out, "user", user);
             ("party.joined", out)
         }
         PartyTopicEvent::Left { id, user, reason: why } => {
             let mut out = begin(*id);
-            member(&mut out, "user", user);
+            text_member(&mut out, "user", user);
             reason(&mut out, *why);
             ("party.left", out)
         }
