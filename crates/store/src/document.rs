@@ -19,8 +19,7 @@ pub struct DocumentKey {
 impl DocumentKey {
     /// The kind is a constant of the caller, never text from outside.
     pub fn new(kind: &str, name: &str) -> DocumentKey {
-        assert!(is_kind(kind), "{kind:?} is not a kind of document");
-        DocumentKey { kind: kind.into(), name: name.into() }
+        DocumentKey::shared(kind, name.into())
     }
 
     /// The same with a name that is shared, not copied.

@@ -117,11 +117,12 @@ pub fn run(now: Time, rules: &PartyLimits, facts: &PartyFacts, call: &PartyReque
     }
 }
 
-/// The facts that a command of a user probably needs, if the user is in this party: with them, one run is enough. The
-/// party may be outdated.
+/// The facts that a command of a user probably needs if the user is in this party: usually one run is enough with them.
+/// If the party is outdated, the run asks for what is missing.
 pub fn likely_needs(call: &PartyRequest, party: Option<u64>) -> Vec<PartyNeed> {
     let Some(user) = call.user.as_ref().filter(|_| call.is_sound()) else { return Vec::new() };
-    let mut needs = commands::prefetch(user, call, party);
+    let mut needs = commands::prefetch(user, call);
+    needs.extend(party.map(PartyNeed::Party));
     if matches!(call.command, PartyCommand::Invite { .. }) && party.is_none() {
         // They create a party.
         needs.push(PartyNeed::Presence(user.clone()));
@@ -138,7 +139,7 @@ pub fn likely_needs(call: &PartyRequest, party: Option<u64>) -> Vec<PartyNeed> {
 fn decide(draft: &mut PartyDraft<'_>, call: &PartyRequest) -> PartyStep<PartyReply> {
     if let Some(user) = call.user.as_ref().filter(|_| call.is_sound()) {
         // Before the request id is looked up, so that both are loaded in one round trip.
-        draft.require(commands::prefetch(user, call, None))?;
+        draft.require(commands::prefetch(user, call))?;
     }
     if let Some(reply) = answered_before(draft, call)? {
         return Err(PartyStop::Repeated(reply));

@@ -69,7 +69,7 @@ impl PartyIds {
 }
 
 impl Parties {
-    /// Returns an id that no party has had. Without one the waiting transaction gets the first of the next block.
+    /// Returns an id that no party has had. If there is none here, the transaction `waiting` gets one of the next block.
     pub(super) fn take_id(&mut self, core: &mut Core, waiting: Option<u64>) -> Option<u64> {
         let id = self.ids.take();
         if id.is_none() {

@@ -28,8 +28,8 @@ const EVENTS: usize = 1024;
 /// Publishes in a turn before all connections are written to: far below the size of a mailbox, so that a burst does
 /// not overflow a client that reads.
 const PUBLISHES_PER_FLUSH: u64 = 256;
-/// Store requests after which they are submitted, and the inputs taken, within a turn: a turn may run a thousand
-/// commands, and with an engine that answers at once, a command is then finished while the core has its data in cache.
+/// Work for the store that is submitted before a turn is over; then the queue is taken. A turn may run a thousand commands:
+/// with an engine that answers at once, each is finished while its data is still in the processor's cache.
 const WORK_PER_SUBMIT: usize = 16;
 /// While another shard or the bus is full, it is checked again after this time.
 const CONGESTED_MS: u64 = 1;

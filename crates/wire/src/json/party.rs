@@ -265,7 +265,7 @@ fn cmd(kind: &PartyEventKind) -> &'static str {
     }
 }
 
-/// The name of a member, after another member.
+/// A comma and the name of the next member.
 fn key(out: &mut Vec<u8>, name: &str) {
     out.extend_from_slice(b",\"");
     out.extend_from_slice(name.as_bytes());

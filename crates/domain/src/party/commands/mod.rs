@@ -67,8 +67,8 @@ pub(super) fn of_server(draft: &mut PartyDraft<'_>, call: &PartyRequest) -> Part
     }
 }
 
-/// Everything that a command of a user in this party is known to need, so that it is loaded in one round trip.
-pub(super) fn prefetch(user: &UserId, call: &PartyRequest, party: Option<u64>) -> Vec<PartyNeed> {
+/// Everything that a command of a user is known to need, so that it is loaded in one round trip.
+pub(super) fn prefetch(user: &UserId, call: &PartyRequest) -> Vec<PartyNeed> {
     let mut needs = Vec::from([PartyNeed::Membership(user.clone())]);
     match &call.command {
         PartyCommand::Invite { user: target } => {
@@ -81,7 +81,6 @@ pub(super) fn prefetch(user: &UserId, call: &PartyRequest, party: Option<u64>) -
         PartyCommand::CancelInvite { user: target } => needs.push(PartyNeed::Membership(target.clone())),
         _ => {}
     }
-    needs.extend(party.map(PartyNeed::Party));
     needs.extend(call.party.map(PartyNeed::Party));
     needs
 }

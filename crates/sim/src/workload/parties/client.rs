@@ -144,8 +144,8 @@ impl PartiesClient {
         }
     }
 
-    /// A reply shows their party: it counts unless they know a later version.
-    pub fn is_shown(&mut self, party: Option<PartySnapshot>) {
+    /// A reply shows their party. It is ignored if they know a later version.
+    pub fn learn_party(&mut self, party: Option<PartySnapshot>) {
         let known = self.party.as_ref().and_then(|known| known.as_ref());
         let is_old = match (&party, known) {
             (Some(party), Some(known)) => party.id == known.id && party.version < known.version,

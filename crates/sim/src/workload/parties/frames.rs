@@ -70,7 +70,7 @@ impl PartiesWorkload {
             let party = self.check_told_party(party)?;
             // While the store does not answer, it is the last one that the server has seen.
             if code != "unavailable" {
-                self.clients[who].is_shown(party);
+                self.clients[who].learn_party(party);
             }
         }
         match command {
@@ -110,7 +110,7 @@ impl PartiesWorkload {
                 if !self.judge.had_party(&client.link.user, client.sent_at, id) {
                     return Err(format!("{} is reported to be in {id:?}", client.link.user));
                 }
-                client.is_shown(party);
+                client.learn_party(party);
                 Ok(())
             }
             PartiesCommand::Bye => {
