@@ -55,6 +55,21 @@ fn invite_and_accept_on_two_nodes_make_one_party() {
     parties.check().unwrap();
 }
 
+/// A shard keeps memberships decoded: one that another node has changed since must not be written back.
+#[test]
+fn block_on_another_node_survives_the_next_command() {
+    let mut parties = PartyCluster::new(2, &settings());
+    let (here, there) = (parties.client(0, "ann"), parties.client(1, "ann"));
+    parties.client(0, "bob");
+    for op in ["party.invite", "party.cancel_invite"] {
+        parties.ok(here, op, &user("bob"));
+    }
+    parties.ok(there, "party.block", &user("bob"));
+    parties.ok(here, "party.invite", &user("bob"));
+    let blocks = parties.stored_parties().memberships["ann"].blocks.clone();
+    assert_eq!(blocks, ["bob".into()]);
+}
+
 #[test]
 fn concurrent_mutual_accepts_make_one_party_in_either_order() {
     for (slow_ann, slow_bob) in [(0, 0), (0, 3), (3, 0), (2, 2)] {

@@ -33,7 +33,7 @@ impl ShardWorker {
         if self.has_events() {
             self.state.read_clock();
         }
-        // The answer to a poll may need a party from the store.
+        // Before the work is submitted: the answer to a poll may need a party from the store.
         self.touch_dirty();
         self.submit_work();
         let mut replies = std::mem::take(&mut self.state.replies);
@@ -57,10 +57,6 @@ impl ShardWorker {
             self.published_at_flush = self.published();
         }
         self.carry_closes();
-        if !self.state.hub.core.effects.work.is_empty() {
-            // What a close needs from the store must not wait for the next turn: it may be far away.
-            self.submit_work();
-        }
     }
 
     /// Some connection may be written events now.
