@@ -56,8 +56,9 @@ impl<'a> Channel<'a> {
         if name.len() > limits::CHANNEL_BYTES {
             return Err(NameError::TooLong);
         }
-        let kind = name.split('#').next().unwrap_or(name);
-        if !is_kind(kind) || name.chars().any(char::is_control) {
+        let kind_bytes = name.bytes().position(|byte| byte == b'#').unwrap_or(name.len());
+        let kind = &name[..kind_bytes];
+        if !is_kind(kind) || has_control(name) {
             return Err(NameError::Grammar);
         }
         Ok(Channel { name: name.as_bytes(), kind, reach: Reach::Everyone })
@@ -76,6 +77,11 @@ impl<'a> Channel<'a> {
     pub fn is_reserved(&self) -> bool {
         RESERVED.contains(&self.kind)
     }
+}
+
+/// Whether a text contains a control character. Names are almost always printable ASCII, which is checked by bytes.
+fn has_control(text: &str) -> bool {
+    !text.bytes().all(|byte| matches!(byte, b' '..=b'~')) && text.chars().any(char::is_control)
 }
 
 /// Whether a text is a valid kind.
@@ -110,6 +116,8 @@ mod tests {
         check("news.sport", Err(NameError::Grammar));
         check("game#a\nb", Err(NameError::Grammar));
         check("game#a\u{85}b", Err(NameError::Grammar));
+        check("game#a\u{7f}b", Err(NameError::Grammar));
+        check("game#~ü", Ok("game"));
         let kind: String = core::iter::repeat_n('k', 32).collect();
         check(&kind, Ok(&kind));
         check(&(kind + "k"), Err(NameError::Grammar));

@@ -65,14 +65,8 @@ impl Message {
         author: Option<Author>,
     ) -> Message {
         let kind = if space == Namespace::Shard { "smessage" } else { "message" };
-        // The frame's overhead is below 64 bytes: two lengths of at most 20 digits and fixed marks.
-        let mut frame = Vec::with_capacity(64 + channel.len() + payload.len());
-        resp::message_frame(&mut frame, kind, channel, payload);
-        let payload_at = frame.len() - 2 - payload.len();
-        let digits = decimal_digits(payload.len());
-        let channel_at = payload_at - (1 + digits + 2) - 2 - channel.len();
-        debug_assert_eq!(&frame[channel_at..channel_at + channel.len()], channel);
-        debug_assert_eq!(&frame[payload_at..payload_at + payload.len()], payload);
+        let mut frame = Vec::new();
+        let (channel_at, payload_at) = resp::message_frame(&mut frame, kind, channel, payload);
         Message {
             frame: frame.into_boxed_slice(),
             channel_at: channel_at as u32,
@@ -88,21 +82,27 @@ impl Message {
         }
     }
 
-    pub fn with_time(self, published_us: u64) -> Message {
-        Message { published_us, ..self }
+    #[inline]
+    pub fn with_time(mut self, published_us: u64) -> Message {
+        self.published_us = published_us;
+        self
     }
 
     /// `is_numbered`: its place is shown; a retained message of a channel without history has one, but only the last is kept.
-    pub fn with_history(self, history: Option<HistoryStamp>, is_numbered: bool) -> Message {
-        Message { history, is_numbered, ..self }
+    #[inline]
+    pub fn with_history(mut self, history: Option<HistoryStamp>, is_numbered: bool) -> Message {
+        (self.history, self.is_numbered) = (history, is_numbered);
+        self
     }
 
     pub fn history(&self) -> Option<HistoryStamp> {
         self.history
     }
 
-    pub fn with_origin(self, origin: Option<MessageId>) -> Message {
-        Message { origin, ..self }
+    #[inline]
+    pub fn with_origin(mut self, origin: Option<MessageId>) -> Message {
+        self.origin = origin;
+        self
     }
 
     pub fn origin(&self) -> Option<&MessageId> {
@@ -144,10 +144,6 @@ impl Message {
         json::message_tail(&mut out, &channel, payload, sender, self.history.filter(|_| self.is_numbered));
         out.into_boxed_slice()
     }
-}
-
-fn decimal_digits(number: usize) -> usize {
-    itoa::Buffer::new().format(number).len()
 }
 
 /// The namespaces of names that can be listened to.

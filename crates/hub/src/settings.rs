@@ -152,6 +152,12 @@ impl Settings {
         self.kinds.get(kind).unwrap_or(&self.other_kinds)
     }
 
+    /// The kinds of channels that have history. None: also all kinds without rules of their own.
+    pub(crate) fn history_kinds(&self) -> Option<Vec<String>> {
+        let with_history = self.kinds.iter().filter(|(_, rules)| rules.history.is_some());
+        self.other_kinds.history.is_none().then(|| with_history.map(|(kind, _)| kind.clone()).collect())
+    }
+
     /// Whether some kind of channel has history.
     pub fn has_history(&self) -> bool {
         self.other_kinds.history.is_some() || self.kinds.values().any(|rules| rules.history.is_some())

@@ -78,7 +78,9 @@ pub struct Connections {
 pub struct ConnectionSlot {
     connections: Arc<Connections>,
     /// None for a trusted proxy, which serves many clients.
-    address: Option<AddressSlot>,
+    address: Option<AddressGroup>,
+    /// How its client is connected, once that is known.
+    transport: Option<ClientTransport>,
 }
 
 /// One connection or request in the count of its address; released when dropped.
@@ -132,7 +134,7 @@ impl Connections {
             self.refused_total.fetch_add(1, Ordering::Relaxed);
             return Err(ConnectionLimit::Total);
         }
-        let slot = ConnectionSlot { connections: self.clone(), address: None };
+        let slot = ConnectionSlot { connections: self.clone(), address: None, transport: None };
         if let Some(address) = address {
             return slot.count_for(address).ok_or(ConnectionLimit::PerAddress);
         }
@@ -142,6 +144,11 @@ impl Connections {
 
     /// Counts something for an address; None when that address has too many.
     pub fn count_address(self: &Arc<Connections>, address: IpAddr) -> Option<AddressSlot> {
+        let address = self.add_to_address(address)?;
+        Some(AddressSlot { connections: self.clone(), address })
+    }
+
+    fn add_to_address(&self, address: IpAddr) -> Option<AddressGroup> {
         let address = AddressGroup::of(address);
         let mut addresses = self.addresses();
         let held = addresses.entry(address).or_default();
@@ -150,8 +157,17 @@ impl Connections {
             return None;
         }
         *held += 1;
-        drop(addresses);
-        Some(AddressSlot { connections: self.clone(), address })
+        Some(address)
+    }
+
+    fn remove_from_address(&self, address: AddressGroup) {
+        let mut addresses = self.addresses();
+        if let Some(held) = addresses.get_mut(&address) {
+            *held -= 1;
+            if *held == 0 {
+                addresses.remove(&address);
+            }
+        }
     }
 
     fn addresses(&self) -> std::sync::MutexGuard<'_, HashMap<AddressGroup, usize>> {
@@ -161,13 +177,15 @@ impl Connections {
 
 impl ConnectionSlot {
     /// Counts the connection for its transport too.
-    pub fn count_transport(&self, transport: ClientTransport) -> TransportSlot {
-        self.connections.count_transport(transport)
+    pub fn count_transport(&mut self, transport: ClientTransport) {
+        self.connections.by_transport[transport as usize].fetch_add(1, Ordering::Relaxed);
+        let former = self.transport.replace(transport);
+        debug_assert_eq!(former, None);
     }
 
     /// Counts the connection for an address; None when that address has too many.
     pub fn count_for(mut self, address: IpAddr) -> Option<ConnectionSlot> {
-        self.address = Some(self.connections.count_address(address)?);
+        self.address = Some(self.connections.add_to_address(address)?);
         self.connections.accepted.fetch_add(1, Ordering::Relaxed);
         Some(self)
     }
@@ -176,18 +194,18 @@ impl ConnectionSlot {
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.connections.open.fetch_sub(1, Ordering::AcqRel);
+        if let Some(address) = self.address {
+            self.connections.remove_from_address(address);
+        }
+        if let Some(transport) = self.transport {
+            self.connections.by_transport[transport as usize].fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 impl Drop for AddressSlot {
     fn drop(&mut self) {
-        let mut addresses = self.connections.addresses();
-        if let Some(held) = addresses.get_mut(&self.address) {
-            *held -= 1;
-            if *held == 0 {
-                addresses.remove(&self.address);
-            }
-        }
+        self.connections.remove_from_address(self.address);
     }
 }
 

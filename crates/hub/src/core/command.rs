@@ -32,7 +32,7 @@ pub struct Caller {
     /// The session it names was already looked up on the other nodes.
     pub looked_up: bool,
     /// The public id that its session gets; None: a random one.
-    pub client: Option<ClientId>,
+    pub client: Option<Box<ClientId>>,
     /// It fetches replies later with `Shard::next_reply`, and may send more commands before that.
     pub(crate) pipelines: bool,
 }

@@ -132,7 +132,8 @@ pub(crate) fn keep_or_open(
 ) -> CommandResult<(ListenerId, Resumption)> {
     let own = caller.listener.and_then(|id| Some((id, core.session(id)?)));
     let Some((id, session)) = own else {
-        let id = core.open_session(identity.clone(), caller.address, None, caller.client)?;
+        let id =
+            core.open_session(identity.clone(), caller.address, None, caller.client.as_deref().copied())?;
         if let Some(session) = core.session_mut(id) {
             session.polling = caller.passing;
             session.returning = Some(caller.link.id);

@@ -241,8 +241,9 @@ impl Mailbox {
         Some(event)
     }
 
-    pub fn front(&self, index: usize) -> Option<&Rc<Event>> {
-        self.ring.get(index)
+    /// All events, the oldest first.
+    pub fn events(&self) -> impl Iterator<Item = &Rc<Event>> {
+        self.ring.iter()
     }
 
     pub fn take_many(&mut self, count: usize) {
@@ -383,7 +384,7 @@ mod tests {
                     next += 1;
                 }
                 prop_assert_eq!(next, pushed + 1);
-                let kept: usize = (0..mailbox.len()).map(|i| mailbox.front(i).unwrap().size()).sum();
+                let kept: usize = mailbox.events().map(|event| event.size()).sum();
                 prop_assert_eq!(kept, mailbox.bytes());
             }
         }

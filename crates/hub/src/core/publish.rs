@@ -128,37 +128,26 @@ impl Core {
         let stamp = self.stamp;
         let settings = &self.node.settings;
         let listener = self.listeners.at(index);
-        let redis = listener.is_redis();
-        let mut event = event.clone();
-        let bounds = if redis {
-            MailboxLimits { events: usize::MAX, bytes: settings.redis_pending_bytes }
-        } else {
-            if listener.stamp == stamp {
-                return;
-            }
-            listener.stamp = stamp;
-            if let Some(marks) = &listener.received_elsewhere
-                && event.history().is_none()
-            {
-                let Some(rest) = marks.remainder(&event, self.now, &self.event_memory) else { return };
-                event = rest;
-            }
-            MailboxLimits { events: settings.mailbox_events, bytes: settings.mailbox_bytes }
-        };
-        let slow_reader = event.slow_reader;
-        if self.node.stores_messages() && !redis && !spare_history(self, index, &event, bounds) {
+        if listener.is_redis() {
+            let bounds = MailboxLimits { events: usize::MAX, bytes: settings.redis_pending_bytes };
+            return push(self, index, event.clone(), bounds);
+        }
+        if listener.stamp == stamp {
             return;
         }
-        let listener = self.listeners.at(index);
-        let dropped = listener.mailbox.push(event, bounds);
-        if !listener.dirty && listener.wants_writing() {
-            listener.dirty = true;
-            let id = self.listeners.id_at(index).expect("it got the event");
-            self.effects.dirty.push(id);
+        listener.stamp = stamp;
+        let bounds = MailboxLimits { events: settings.mailbox_events, bytes: settings.mailbox_bytes };
+        let event = match &listener.received_elsewhere {
+            Some(marks) if event.history().is_none() => {
+                let Some(rest) = marks.remainder(event, self.now, &self.event_memory) else { return };
+                rest
+            }
+            _ => event.clone(),
+        };
+        if self.node.stores_messages() && !spare_history(self, index, &event, bounds) {
+            return;
         }
-        if dropped > 0 {
-            overflowed(self, index, dropped, slow_reader);
-        }
+        push(self, index, event, bounds);
     }
 
     /// Gives one listener an event that is not a delivery of a channel.
@@ -174,6 +163,21 @@ impl Core {
         if self.listeners.get(id).is_some() {
             self.deliver_event(id.index, &event);
         }
+    }
+}
+
+/// Adds an event to a mailbox. What does not fit is dropped.
+fn push(core: &mut Core, index: u32, event: Rc<Event>, bounds: MailboxLimits) {
+    let slow_reader = event.slow_reader;
+    let listener = core.listeners.at(index);
+    let dropped = listener.mailbox.push(event, bounds);
+    if !listener.dirty && listener.wants_writing() {
+        listener.dirty = true;
+        let id = core.listeners.id_at(index).expect("it got the event");
+        core.effects.dirty.push(id);
+    }
+    if dropped > 0 {
+        overflowed(core, index, dropped, slow_reader);
     }
 }
 
@@ -216,10 +220,11 @@ pub(crate) fn publish_message(core: &mut Core, now: Time, publication: StampedPu
         return receivers;
     }
     let origin = reaches_others.then(|| core.node.origin(core.index));
-    let message = Message::new(space, channel, payload, json, author);
-    let published_us = core.event_memory.now_us();
-    let message = message.with_origin(origin).with_history(history, is_numbered);
-    let message = Arc::new(message.with_time(published_us));
+    let message = Message::new(space, channel, payload, json, author)
+        .with_origin(origin)
+        .with_history(history, is_numbered)
+        .with_time(core.event_memory.now_us());
+    let message = Arc::new(message);
     if reaches_others {
         core.effects.bus_messages.extend(core.node.packet(space, &message));
     }
@@ -278,7 +283,7 @@ pub(crate) fn take_unread_of(listener: &mut Listener, channel: &[u8]) -> TakenHi
     let is_meant = |event: &Event| event.history().is_some() && event.channel() == Some(channel);
     let gone = listener.mailbox.take_unread(is_meant);
     if let Some(session) = listener.session_mut() {
-        for (seq, _) in &mut session.unacked_inbox {
+        for (seq, _) in session.unacked_inbox.as_deref_mut().into_iter().flatten() {
             *seq -= gone.iter().filter(|(taken, _)| taken < seq).count() as u64;
         }
     }
@@ -297,7 +302,8 @@ pub(crate) fn heal_gap(core: &mut Core, id: ListenerId) {
         && let Some(session) = listener.session_mut()
     {
         let closed = healed.to - healed.from + 1;
-        let later = session.unacked_inbox.iter_mut().filter(|(seq, _)| *seq > healed.to);
+        let unacked = session.unacked_inbox.as_deref_mut().into_iter().flatten();
+        let later = unacked.filter(|(seq, _)| *seq > healed.to);
         later.for_each(|(seq, _)| *seq -= closed);
     }
     for (channel, position) in healed.channels {

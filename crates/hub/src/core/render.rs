@@ -51,7 +51,7 @@ impl Scratch {
         self.oldest_us = oldest_us(listener);
         match link.format {
             EventFormat::Resp2 | EventFormat::Resp3 => {
-                for event in (0..).map_while(|index| listener.mailbox.front(index)) {
+                for event in listener.mailbox.events() {
                     if self.bytes.len() >= room {
                         return true;
                     }
@@ -93,18 +93,18 @@ impl Scratch {
             return written;
         }
         let (end, seq) = self.ends[begun - 1];
-        if let Some(listener) = core.listeners.get_mut(id) {
-            if listener.is_redis() {
-                listener.mailbox.take_many(begun);
-            } else {
-                listener.mailbox.mark_sent(seq);
-            }
-        }
         if let Some(oldest_us) = self.oldest_us {
             let latency_us = core.event_memory.now_us().saturating_sub(oldest_us);
             core.stats.message_delivery.observe(latency_us);
         }
-        has_read(core, id);
+        match core.listeners.get_mut(id) {
+            Some(listener) if listener.is_redis() => listener.mailbox.take_many(begun),
+            Some(listener) => {
+                listener.mailbox.mark_sent(seq);
+                has_read(core, id);
+            }
+            None => {}
+        }
         end.max(written)
     }
 }
@@ -112,7 +112,7 @@ impl Scratch {
 /// When the oldest unread event was published. None: before the client was there.
 fn oldest_us(listener: &Listener) -> Option<u64> {
     let oldest = match listener.is_redis() {
-        true => listener.mailbox.front(0)?.published_us,
+        true => listener.mailbox.events().next()?.published_us,
         false => listener.mailbox.unread_events().next()?.1.published_us,
     };
     (oldest > 0 && oldest >= listener.linked_us).then_some(oldest)

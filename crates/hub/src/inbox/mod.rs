@@ -169,9 +169,10 @@ impl Inbox {
         let seq = listener.mailbox.last();
         if let Some(session) = listener.session_mut() {
             session.last_inbox_message = session.last_inbox_message.max(message_id);
-            session.unacked_inbox.push_back((seq, message_id));
-            if session.unacked_inbox.len() > max {
-                session.unacked_inbox.pop_front();
+            let unacked = session.unacked_inbox.get_or_insert_default();
+            unacked.push_back((seq, message_id));
+            if unacked.len() > max {
+                unacked.pop_front();
             }
         }
     }
@@ -182,9 +183,13 @@ impl Inbox {
         let Some(session) = core.listeners.get_mut(id).and_then(|listener| listener.session_mut()) else {
             return;
         };
+        let Some(unacked) = &mut session.unacked_inbox else { return };
         let mut through = 0;
-        while let Some((_, message_id)) = session.unacked_inbox.pop_front_if(|(at, _)| *at <= seq) {
+        while let Some((_, message_id)) = unacked.pop_front_if(|(at, _)| *at <= seq) {
             through = message_id;
+        }
+        if unacked.is_empty() {
+            session.unacked_inbox = None;
         }
         let Some(user) = session.identity.user.clone().filter(|_| through > 0) else { return };
         let freed = vec![FreedMessages { user, through, unread: false }];

@@ -9,7 +9,7 @@ use crate::core::session::{JoinedChannels, Session};
 use crate::core::{Core, Notice, ReceivedElsewhere};
 use crate::event::Event;
 use crate::settings::SlowReader;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tavern_domain::HistoryPosition;
 use tavern_domain::presence::ClientState;
@@ -43,7 +43,8 @@ pub(super) fn install(
     session.window_ms = (body.window_ms > 0).then_some(body.window_ms);
     (session.polling, session.lost) = (body.polling, body.lost);
     session.last_inbox_message = body.last_inbox_message;
-    session.unacked_inbox = body.unacked_inbox.iter().copied().collect();
+    let unacked: VecDeque<_> = body.unacked_inbox.iter().copied().collect();
+    session.unacked_inbox = (!unacked.is_empty()).then(|| Box::new(unacked));
     session.slot = core.node.session_slots.adopt(&session.identity);
     listener.kind = ListenerKind::Session(Box::new(session));
     listener.received_elsewhere = Some(Box::new(marks));
@@ -97,7 +98,7 @@ fn append_collected(
         listener.mailbox.skip(collected.first() - 1);
     }
     let marks = listener.received_elsewhere.take();
-    for event in (0..collected.len()).filter_map(|index| collected.front(index)) {
+    for event in collected.events() {
         if is_recovered(event, history) {
             continue;
         }

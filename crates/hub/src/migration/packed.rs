@@ -129,7 +129,7 @@ pub(crate) fn pack(
         bus_positions: core.bus_positions.last(listener.received_elsewhere.as_deref()),
         statuses,
         last_inbox_message: session.last_inbox_message,
-        unacked_inbox: session.unacked_inbox.iter().copied().collect(),
+        unacked_inbox: session.unacked_inbox.as_deref().into_iter().flatten().copied().collect(),
         history,
     };
     Some(PackedSession {
@@ -153,17 +153,14 @@ fn place_of(event: &Event) -> Option<(Arc<str>, HistoryPosition)> {
 fn pack_dropped(mailbox: &Mailbox, packed: &[MailboxEvent]) -> Vec<DroppedRun> {
     let mut dropped = mailbox.dropped().cloned().unwrap_or_default();
     let kept_from = packed.first().map_or(mailbox.last() + 1, |event| event.seq);
-    for (index, seq) in (mailbox.first()..kept_from).enumerate() {
-        if let Some(event) = mailbox.front(index) {
-            dropped.note(seq, event);
-        }
+    for (seq, event) in (mailbox.first()..kept_from).zip(mailbox.events()) {
+        dropped.note(seq, event);
     }
     dropped.runs().cloned().collect()
 }
 
 fn pack_events(mailbox: &Mailbox) -> Vec<MailboxEvent> {
-    let kept = (0..mailbox.len()).filter_map(|index| mailbox.front(index));
-    let events = kept.zip(mailbox.first()..);
+    let events = mailbox.events().zip(mailbox.first()..);
     let mut events: Vec<MailboxEvent> = events
         .map(|(event, seq)| MailboxEvent { seq, event: event.json_tail().into(), place: place_of(event) })
         .collect();

@@ -78,6 +78,8 @@ pub struct Node {
     pulls: Vec<AtomicUsize>,
     /// Some kind of channel has history.
     pub(crate) has_history: bool,
+    /// The kinds that have history; None: also those without rules of their own.
+    history_kinds: Option<Vec<String>>,
     /// Messages were retained in channels without history.
     has_retained: AtomicBool,
 }
@@ -104,6 +106,7 @@ impl Node {
             blocks: Blocks::default(),
             population: Population::default(),
             has_history: settings.has_history(),
+            history_kinds: settings.history_kinds(),
             has_retained: AtomicBool::new(false),
             settings,
             registry,
@@ -123,7 +126,9 @@ impl Node {
 
     /// How much history a channel keeps; None: none.
     pub fn history_limits(&self, name: &[u8]) -> Option<HistoryLimits> {
-        if !self.has_history {
+        // Most names are rejected by their first bytes, without parsing them.
+        let may_be_of = |kind: &String| name.starts_with(kind.as_bytes());
+        if self.history_kinds.as_ref().is_some_and(|kinds| !kinds.iter().any(may_be_of)) {
             return None;
         }
         let channel = Channel::parse_redis(name).ok().filter(|channel| channel.reach == Reach::Everyone)?;

@@ -26,7 +26,7 @@ pub struct RedisPeer {
     /// None until `AUTH` in serve mode.
     pub identity: Option<Identity>,
     /// The sender of what it publishes; None without a user token.
-    pub author: Option<Author>,
+    pub author: Option<Box<Author>>,
     /// When it authenticated.
     pub entered_at: Time,
     pub info: Arc<ClientInfo>,
@@ -34,7 +34,7 @@ pub struct RedisPeer {
     /// The command that waits, parsed; its bytes are the first of the input.
     stalled: Option<Box<StalledCommand>>,
     /// The result of an API key lookup for `AUTH`.
-    pub login: Option<Result<Identity, AuthError>>,
+    pub login: Option<Box<Result<Identity, AuthError>>>,
     /// A `TAVERN.WAIT` that waits, and until when.
     pub waiting_until: Option<Time>,
 }

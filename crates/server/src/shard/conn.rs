@@ -1,7 +1,7 @@
 //! One socket of a shard: its bytes in and out, and the protocol on it. Knows no commands.
 //! Must hold: an idle connection owns no buffer; a connection that is closing accepts no more commands.
 
-use crate::connections::{ClientTransport, ConnectionSlot, TransportSlot};
+use crate::connections::{ClientTransport, ConnectionSlot};
 use crate::resp::RedisPeer;
 use crate::shard::poll_socket::PollSocket;
 use crate::shard::websocket::WebSocket;
@@ -30,8 +30,6 @@ pub struct Conn {
     pub counted: HeldBytes,
     /// Its slot in the counts of connections; released when it is dropped.
     pub slot: ConnectionSlot,
-    /// None: a poll is counted while it waits.
-    _transport: Option<TransportSlot>,
 }
 
 pub enum SocketProtocol {
@@ -92,15 +90,17 @@ impl Conn {
         socket: TcpStream,
         tls: Option<Box<rustls::ServerConnection>>,
         protocol: SocketProtocol,
-        slot: ConnectionSlot,
+        mut slot: ConnectionSlot,
     ) -> Conn {
-        let transport = match protocol {
-            SocketProtocol::WebSocket(_) | SocketProtocol::Taken => Some(ClientTransport::WebSocket),
-            SocketProtocol::Redis(_) => Some(ClientTransport::Redis),
-            SocketProtocol::Poll(_) => None,
-        };
+        match protocol {
+            SocketProtocol::WebSocket(_) | SocketProtocol::Taken => {
+                slot.count_transport(ClientTransport::WebSocket);
+            }
+            SocketProtocol::Redis(_) => slot.count_transport(ClientTransport::Redis),
+            // A poll is counted while it waits.
+            SocketProtocol::Poll(_) => {}
+        }
         Conn {
-            _transport: transport.map(|transport| slot.count_transport(transport)),
             socket,
             tls,
             protocol,
@@ -233,5 +233,21 @@ impl Conn {
         if self.input.is_empty() {
             self.input = Vec::new();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::links::LinkTarget;
+
+    /// Each size is a size class of the allocator: one byte more costs the next class, for every connection.
+    #[test]
+    fn an_idle_connection_is_small() {
+        assert!(size_of::<Conn>() <= 192);
+        assert!(size_of::<WebSocket>() <= 160);
+        assert!(size_of::<RedisPeer>() <= 256);
+        assert!(size_of::<PollSocket>() <= 128);
+        assert!(size_of::<Option<LinkTarget>>() <= 16);
     }
 }

@@ -20,7 +20,7 @@ pub fn open(state: &mut ShardState, request: OpenGateway) {
     let id = state.new_link();
     let mut caller =
         Caller::new(Link { id, format: EventFormat::Gateway }, Some(identity)).from_address(address);
-    caller.client = Some(client);
+    caller.client = Some(Box::new(client));
     let asked = [GatewayCommand::Run(json::hello_command(None, None))].into();
     let link = GatewayLink { caller, client, asked, output, reply: None, blocked: false, wants_room };
     state.links.put(id, LinkTarget::Gateway(Box::new(link)));

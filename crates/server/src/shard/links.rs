@@ -20,7 +20,7 @@ pub enum LinkTarget {
     Socket(Box<Conn>),
     Stream(Box<StreamLink>),
     Gateway(Box<GatewayLink>),
-    Poll(PollLink),
+    Poll(Box<PollLink>),
     /// A command over HTTP that waits.
     Request(Box<RequestLink>),
     /// A request whose session is looked up on other nodes.

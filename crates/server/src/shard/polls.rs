@@ -70,14 +70,14 @@ pub fn begin(state: &mut ShardState, link: LinkId, poll: HttpPoll) {
         PollStart::Parked(listener, flags) => (listener, flags, false),
     };
     let transport = state.context.resp.connections.count_transport(ClientTransport::Poll);
-    let poll = PollLink { listener, flags, answer, _counted: counted, _transport: transport };
+    let poll = Box::new(PollLink { listener, flags, answer, _counted: counted, _transport: transport });
     match is_ready {
         true => send(state, link, poll),
         false => state.links.put(link, LinkTarget::Poll(poll)),
     }
 }
 
-fn send(state: &mut ShardState, link: LinkId, poll: PollLink) {
+fn send(state: &mut ShardState, link: LinkId, poll: Box<PollLink>) {
     let mut body = Vec::with_capacity(256);
     if !state.hub.render_poll(state.now, poll.listener, link, poll.flags, &mut body) {
         return state.links.put(link, LinkTarget::Poll(poll));
@@ -119,10 +119,13 @@ pub fn end_of(state: &ShardState, reason: &CloseReason) -> PollEnd {
 
 /// Ends a parked poll from our side.
 pub fn end(state: &mut ShardState, link: LinkId, reason: CloseReason) {
-    let Some(LinkTarget::Poll(poll)) = state.links.take(link) else { return };
+    let Some(LinkTarget::Poll(mut poll)) = state.links.take(link) else { return };
     state.hub.release_link(link);
     match end_of(state, &reason) {
-        PollEnd::Answer(flags) => send(state, link, PollLink { flags, ..poll }),
+        PollEnd::Answer(flags) => {
+            poll.flags = flags;
+            send(state, link, poll);
+        }
         PollEnd::Refuse(refusal) => {
             state.links.retire(link);
             let _ = poll.answer.send(Err(refusal));

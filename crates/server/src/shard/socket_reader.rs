@@ -333,7 +333,7 @@ impl SocketReader {
         outcome: Result<Identity, AuthError>,
     ) {
         let Some(peer) = state.links.peer_mut(link, client) else { return };
-        peer.login = Some(outcome);
+        peer.login = Some(Box::new(outcome));
         self.resume(state, link);
     }
 }

@@ -21,9 +21,7 @@ const ID_SEARCH_BYTES: usize = 1024;
 /// The state of one WebSocket beside its socket.
 pub struct WebSocket {
     pub caller: Caller,
-    /// A message that came in several frames, so far.
-    fragments: Vec<u8>,
-    fragmented: Option<Fragmented>,
+    fragmented: Option<Box<Fragmented>>,
     /// Remaining bytes of a refused frame.
     skipped: usize,
     /// The span of a command that waits.
@@ -31,13 +29,21 @@ pub struct WebSocket {
 }
 
 /// A message that continues in more frames.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Fragmented {
     opcode: ws::Opcode,
-    /// Its bytes so far, kept or discarded.
+    /// What has arrived of it.
+    kept: Vec<u8>,
+    /// How many bytes have arrived, kept or discarded.
     bytes: usize,
     /// It is too large and was refused: the rest is discarded.
     refused: bool,
+}
+
+impl Fragmented {
+    fn new(opcode: ws::Opcode) -> Box<Fragmented> {
+        Box::new(Fragmented { opcode, kept: Vec::new(), bytes: 0, refused: false })
+    }
 }
 
 /// What the loop must do with the connection.
@@ -56,12 +62,12 @@ pub enum WebSocketNext {
 
 impl WebSocket {
     pub fn new(caller: Caller) -> WebSocket {
-        WebSocket { caller, fragments: Vec::new(), fragmented: None, skipped: 0, span: None }
+        WebSocket { caller, fragmented: None, skipped: 0, span: None }
     }
 
     /// Memory of unfinished input.
     pub fn held_bytes(&self) -> usize {
-        self.fragments.capacity()
+        self.fragmented.as_ref().map_or(0, |message| size_of::<Fragmented>() + message.kept.capacity())
     }
 }
 
@@ -114,7 +120,7 @@ pub fn consume(
         };
         let begin = at + head.head_len;
         if !head.opcode.is_control() {
-            let before = socket.fragmented.map_or(0, |message| message.bytes);
+            let before = socket.fragmented.as_ref().map_or(0, |message| message.bytes);
             if before + head.payload_len > limit.saturating_mul(SKIPPED_TIMES) {
                 return (input.len(), WebSocketNext::End(1009, "message too large"));
             }
@@ -160,19 +166,17 @@ fn refuse_large(
         return broken;
     }
     let limit = context.frame_limit(socket);
-    let (opcode, before, refused) = match socket.fragmented {
-        Some(message) => (message.opcode, message.bytes, message.refused),
-        None => (head.opcode, 0, false),
-    };
-    let bytes = before + head.payload_len;
-    let mut beginning = std::mem::take(&mut socket.fragments);
-    if !refused && beginning.is_empty() {
+    let mut message = socket.fragmented.take().unwrap_or_else(|| Fragmented::new(head.opcode));
+    message.bytes += head.payload_len;
+    let was_refused = std::mem::replace(&mut message.refused, true);
+    let mut beginning = std::mem::take(&mut message.kept);
+    if !was_refused && beginning.is_empty() {
         beginning.extend_from_slice(first);
         ws::unmask(&mut beginning, head.mask.unwrap_or_default());
     }
     socket.skipped = head.payload_len;
-    socket.fragmented = (!head.fin).then_some(Fragmented { opcode, bytes, refused: true });
-    if refused {
+    socket.fragmented = (!head.fin).then_some(message);
+    if was_refused {
         return WebSocketNext::Go;
     }
     // An id at the end may be cut off and is not echoed.
@@ -188,7 +192,7 @@ fn refuse_large(
 
 /// Frames of two messages must not be interleaved.
 fn order_error(socket: &WebSocket, head: &ws::Head) -> Option<WebSocketNext> {
-    match (head.opcode, socket.fragmented) {
+    match (head.opcode, &socket.fragmented) {
         (ws::Opcode::Text | ws::Opcode::Binary, Some(_)) => {
             Some(WebSocketNext::End(1002, "a new message started before the last frame of another one"))
         }
@@ -224,19 +228,19 @@ fn take_frame(
             run_message(conn, socket, context, opcode, payload)
         }
         ws::Opcode::Text | ws::Opcode::Binary | ws::Opcode::Continuation => {
-            let begun = Fragmented { opcode: head.opcode, bytes: 0, refused: false };
-            let message = socket.fragmented.unwrap_or(begun);
-            let message = Fragmented { bytes: message.bytes + payload.len(), ..message };
-            socket.fragmented = (!head.fin).then_some(message);
-            if message.refused {
-                return WebSocketNext::Go;
+            let mut message = socket.fragmented.take().unwrap_or_else(|| Fragmented::new(head.opcode));
+            message.bytes += payload.len();
+            if !message.refused {
+                message.kept.extend_from_slice(payload);
             }
-            socket.fragments.extend_from_slice(payload);
             if !head.fin {
+                socket.fragmented = Some(message);
                 return WebSocketNext::Go;
             }
-            let whole = std::mem::take(&mut socket.fragments);
-            run_message(conn, socket, context, message.opcode, &whole)
+            match message.refused {
+                true => WebSocketNext::Go,
+                false => run_message(conn, socket, context, message.opcode, &message.kept),
+            }
         }
     }
 }

@@ -126,13 +126,23 @@ pub fn verbatim(out: &mut Vec<u8>, proto: Proto, format: &str, bytes: &[u8]) {
 }
 
 /// A message to a subscriber of its channel, in RESP2. `kind` is `message` or `smessage`.
-/// The RESP3 form differs only in its first byte: `>` instead of `*`.
-pub fn message_frame(out: &mut Vec<u8>, kind: &str, channel: &[u8], payload: &[u8]) {
-    out.reserve(64 + channel.len() + payload.len());
+/// The RESP3 form differs only in its first byte: `>` instead of `*`. Reserves exactly what it writes; returns where the
+/// channel and the payload begin.
+pub fn message_frame(out: &mut Vec<u8>, kind: &str, channel: &[u8], payload: &[u8]) -> (usize, usize) {
+    let bulks = [kind.as_bytes(), channel, payload].map(|bytes| bulk_bytes(bytes.len()));
+    out.reserve_exact("*3\r\n".len() + bulks.iter().sum::<usize>());
     array(out, 3);
     bulk(out, kind.as_bytes());
     bulk(out, channel);
+    let channel_at = out.len() - 2 - channel.len();
     bulk(out, payload);
+    (channel_at, out.len() - 2 - payload.len())
+}
+
+/// How many bytes a string of this length takes: its head, itself and a line break.
+fn bulk_bytes(len: usize) -> usize {
+    let digits = len.checked_ilog10().unwrap_or(0) as usize + 1;
+    "$".len() + digits + "\r\n".len() + len + "\r\n".len()
 }
 
 /// A message to a subscriber of a pattern, in RESP2; in RESP3 the first byte is `>`.
@@ -203,6 +213,18 @@ mod tests {
         check(|out, proto| double(out, f64::NEG_INFINITY, proto), "$4\r\n-inf\r\n", ",-inf\r\n");
         check(|out, proto| double(out, f64::NAN, proto), "$3\r\nnan\r\n", ",nan\r\n");
         check(|out, proto| verbatim(out, proto, "txt", b"hi"), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n");
+    }
+
+    #[test]
+    fn a_message_frame_takes_exactly_its_bytes() {
+        for len in [0, 1, 9, 10, 99, 100, 1_000] {
+            let (channel, payload) = (vec![b'c'; len], vec![b'p'; len * 10]);
+            let mut out = Vec::new();
+            let (channel_at, payload_at) = message_frame(&mut out, "message", &channel, &payload);
+            assert_eq!(out.capacity(), out.len());
+            assert_eq!(&out[channel_at..][..len], channel);
+            assert_eq!(&out[payload_at..][..len * 10], payload);
+        }
     }
 
     #[test]

@@ -115,10 +115,10 @@ fn login(call: &mut RedisCall<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> 
     let outcome = match call.peer.login.take() {
         Some(outcome) => {
             // Only a wrong key counts as a failed login.
-            if let Some(address) = address.filter(|_| outcome != Err(AuthError::UnknownKey)) {
+            if let Some(address) = address.filter(|_| *outcome != Err(AuthError::UnknownKey)) {
                 node.rates.end_lookup(address);
             }
-            outcome
+            *outcome
         }
         // Woken for another reason.
         None if call.peer.state.asked_login => return Login::Asked,
@@ -190,13 +190,13 @@ fn enter(call: &mut RedisCall<'_, '_>, identity: Identity) {
 
 /// The sender that other clients see in messages of this connection. Services, which have an API key, have none. A fresh
 /// token of the same user keeps the client id.
-fn author(earlier: Option<Author>, identity: &Identity) -> Option<Author> {
+fn author(earlier: Option<Box<Author>>, identity: &Identity) -> Option<Box<Author>> {
     if identity.key.is_some() || !identity.scopes.is_empty() {
         return None;
     }
     let earlier = earlier.filter(|author| author.user == identity.user).map(|author| author.client);
     let client = earlier.unwrap_or_else(|| ClientId::from_random(random_bits()));
-    Some(Author { user: identity.user.clone(), client })
+    Some(Box::new(Author { user: identity.user.clone(), client }))
 }
 
 /// Looks up the key in the store, on the runtime; then the command runs again.

@@ -48,7 +48,7 @@ fn publish_to(call: &mut RedisCall<'_, '_>, space: Namespace) -> RedisNext {
             payload.len()
         ));
     }
-    let author = call.peer.author.clone();
+    let author = call.peer.author.as_deref().cloned();
     if space == Namespace::Channel
         && let Some(keep) = call.context.hub.core.node().history_limits(&channel)
         && let Ok(channel) = std::str::from_utf8(&channel)
