@@ -66,10 +66,13 @@ pub fn write(state: &mut ShardState, link: LinkId) {
         conn.state.unread = false;
         state.unread.push(link);
     }
-    if conn.out.is_empty() && !conn.is_authenticated() {
+    let releases = conn.out.is_empty() && !conn.is_authenticated();
+    if releases {
         conn.release();
     }
-    let keep = state.recount(&mut conn);
+    // Writing changes no other buffer.
+    let is_counted = !releases && conn.out.capacity() == conn.counted.output;
+    let keep = is_counted || state.recount(&mut conn);
     state.links.put(link, LinkTarget::Socket(conn));
     if matches!(written, Written::Dead) || !keep {
         state.drop_conn(link);
