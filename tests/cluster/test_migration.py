@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from cluster.combination import FOLDER
+from support.http_connection import Connection, request
 from support.json_client import Poller, Socket, Stream
 from support.process import until
 from support.resp import RespConnection
@@ -86,6 +87,24 @@ def test_a_poller_moves_between_servers(nodes, channel):
     answer = httpx.post(f"{nodes[2].url}/v1/poll", json={"session": session, "cursor": cursor}, trust_env=False).json()
     assert numbers(answer["events"]) == [(5, "last")]
     poller.http.close()
+
+
+@pytest.mark.only(FOLDER)  # What a shard counts does not depend on the engines.
+def test_polls_whose_sessions_were_elsewhere_count_as_logged_in(combination):
+    with combination.cluster(2, "[limits]\nunauthenticated_total_bytes = 65536\n") as (old, new):
+        with Connection(old) as opening:
+            sessions = [opening.command({"op": "hello"})[2]["ok"]["session"] for _ in range(100)]
+        connections = []
+        for count, session in enumerate(sessions, 1):
+            connections.append(Connection(new))
+            poll = {"session": session, "timeout_ms": 20_000}
+            connections[-1].send(request("POST", "/v1/poll?user=ann", poll))
+            if count % 20 == 0:
+                parked = f'tavern_transport_connections{{transport="poll"}} {count}\n'
+                until(lambda: parked in new.metrics(), f"{count} polls to park")
+        assert new.metric("tavern_connections_closed_unauthenticated_total") == 0
+        for connection in connections:
+            connection.socket.close()
 
 
 def test_a_parked_poll_is_superseded_from_another_server(nodes, channel):

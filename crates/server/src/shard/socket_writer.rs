@@ -66,12 +66,13 @@ pub fn write(state: &mut ShardState, link: LinkId) {
         conn.state.unread = false;
         state.unread.push(link);
     }
-    let releases = conn.out.is_empty() && !conn.is_authenticated();
-    if releases {
+    let is_authenticated = conn.is_authenticated();
+    if conn.out.is_empty() && !is_authenticated {
         conn.release();
     }
     // Writing changes no other buffer.
-    let is_counted = !releases && conn.out.capacity() == conn.counted.output;
+    let is_counted =
+        is_authenticated && conn.counted.unauthenticated == 0 && conn.counted.output == conn.out.capacity();
     let keep = is_counted || state.recount(&mut conn);
     state.links.put(link, LinkTarget::Socket(conn));
     if matches!(written, Written::Dead) || !keep {
