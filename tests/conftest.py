@@ -17,7 +17,7 @@ def pytest_addoption(parser):
     )
 
 
-# A browser uses a whole core and would distort timings of parallel tests.
+# A browser uses a whole core: one for each core.
 BROWSER = ("demo/", "dashboard/", "chromium")
 
 # These depend on leases, grace periods, backoff and heartbeats of real servers and may be late on a busy machine.
@@ -33,7 +33,7 @@ TIMING = (
 def pytest_collection_modifyitems(config, items):
     for item in items:
         if any(folder in item.nodeid for folder in BROWSER):
-            item.add_marker(pytest.mark.alone)
+            item.add_marker(pytest.mark.browser)
         if any(part in item.nodeid for part in TIMING):
             item.add_marker(pytest.mark.timing)
     if hasattr(config, "workerinput"):

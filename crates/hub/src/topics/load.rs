@@ -16,8 +16,8 @@ use tavern_store::{
 };
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::{
-    self, DELIVERY, MARKS, RecordError, SUBSCRIPTION, SubscriptionSettings, TOPIC, TopicRecord, read_marks,
-    read_progress,
+    self, DELETED_TOPICS, DELIVERY, EVENTS, MARKS, RecordError, SUBSCRIPTION, SubscriptionSettings, TOPIC,
+    TopicRecord, read_marks, read_progress,
 };
 
 const NAME_BYTES: usize = 64;
@@ -125,8 +125,15 @@ pub(super) fn counts(facts: &Facts, names: Vec<Arc<str>>) -> Result<&TopicPage, 
     }
 }
 
-/// How many events a deleted topic of this name has had.
+/// Before the events of a topic that does not exist are counted: if it is created and deleted again before the commit,
+/// that is then a conflict.
+pub(super) fn expect_no_deletion(facts: &Facts) -> Result<(), LoadStop> {
+    document(facts, EVENTS, DELETED_TOPICS).map(|_| ())
+}
+
+/// How many events deleted topics of this name have had.
 pub(super) fn past_events(facts: &Facts, name: &Arc<str>) -> Result<u64, LoadStop> {
+    expect_no_deletion(facts)?;
     let counts = counts(facts, vec![name.clone()])?;
     Ok(counts.page.rows.first().map_or(0, |(_, count)| *count))
 }

@@ -70,8 +70,12 @@ impl Replay {
                 self.forward.insert(Forward::new(marks, near))
             }
         };
-        let found = forward.to(facts, seq - 1)?;
-        found.ok_or_else(|| bad(format!("event {seq} does not exist yet; there is nothing to replay")))
+        match forward.to(facts, seq - 1)? {
+            Some(found) => Ok(found),
+            // The log was trimmed during the search: what was counted is not right.
+            None if forward.cut => Err(LoadStop::Again),
+            None => Err(bad(format!("event {seq} does not exist yet; there is nothing to replay"))),
+        }
     }
 }
 

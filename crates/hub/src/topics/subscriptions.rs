@@ -3,7 +3,9 @@
 //! the progress from before the log was read, and writes it again, so that no worker continues with what it read earlier.
 
 use super::command::{TopicCaller, TopicReply};
-use super::load::{Listing, LoadStop, SubscriptionRows, allow, by_name, counts, document, topics};
+use super::load::{
+    Listing, LoadStop, SubscriptionRows, allow, by_name, counts, document, expect_no_deletion, topics,
+};
 use super::outcome::{Edit, NextStep, TopicDecided, TopicOutcome};
 use super::progress::unseal;
 use super::settings::{ChangedSettings, SubscriptionChange};
@@ -124,6 +126,9 @@ fn create_topics<'a>(
     counted: Vec<Arc<str>>,
 ) -> Result<&'a TopicPage, LoadStop> {
     let found = topics(facts, names)?;
+    if found.iter().any(Option::is_none) {
+        expect_no_deletion(facts)?;
+    }
     let known = counts(facts, counted)?;
     let events = by_name(known);
     for (name, _) in names.iter().zip(found).filter(|(_, found)| found.is_none()) {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tavern_domain::topic::is_reserved;
 use tavern_store::Versioned;
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::record::{self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC, TopicRecord};
+use tavern_wire::record::{self, DELETED_TOPICS, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC, TopicRecord};
 
 const PUBLISHER_BYTES: usize = 64;
 /// Subscriptions that lose a topic in one commit: each is a few rows.
@@ -213,6 +213,7 @@ impl DeleteTopic {
         self.remove_topic(core, facts, part, &mut edit)?;
         let next = if all {
             edit.delete(TOPIC, &self.topic);
+            edit.put(EVENTS, DELETED_TOPICS, *b"{}");
             NextStep::Reply(TopicReply::Done)
         } else {
             NextStep::Repeat

@@ -3,7 +3,7 @@
 use crate::cluster::{Cluster, HOUR_MS, SLOW_MS, pulled, rules, seqs};
 use tavern_domain::delivery::{DeliveryProgress, LogMark};
 use tavern_hub::RetentionRules;
-use tavern_hub::topics::{DeadLetterChoice, SubscriptionChange, TopicCommand, TopicReply};
+use tavern_hub::topics::{DeadLetterChoice, ReplayFrom, SubscriptionChange, TopicCommand, TopicReply};
 use tavern_store::{Read, Work};
 use tavern_wire::json::event::PublishedEvent;
 use tavern_wire::record::{self, COPY, DEAD, DELIVERY, DeadLetterRecord};
@@ -178,4 +178,46 @@ fn id_is_known_for_a_day_although_its_event_was_dropped() {
     assert_eq!(publish(&mut cluster), 0, "a duplicate, 22 hours after its event was dropped");
     cluster.pass(3 * HOUR_MS);
     assert_eq!(publish(&mut cluster), 1, "after a day it is new");
+}
+
+#[test]
+fn topic_that_was_created_and_deleted_in_between_counts_from_one() {
+    let mut cluster = Cluster::new(2, None);
+    let delete = || TopicCommand::DeleteTopic { topic: "a".into() };
+    cluster.publish(0, "a", 3);
+    assert_eq!(cluster.run("ann", delete()).unwrap(), TopicReply::Done);
+    // It has counted the events of the deleted topic, and is not stored yet.
+    cluster.slow_down(|node, work| node == "n1" && matches!(work, Work::Commit(_)));
+    let events = vec![PublishedEvent { id: None, body: b"{}".to_vec() }];
+    let publish = TopicCommand::Publish { topic: "a".into(), once: None, events };
+    let number = cluster.ask(1, "ann", publish);
+    cluster.publish(0, "a", 2);
+    assert_eq!(cluster.run("ann", delete()).unwrap(), TopicReply::Done);
+    cluster.pass(3 * SLOW_MS);
+    match cluster.reply(number) {
+        Some(Ok(TopicReply::Published(published))) => assert_eq!(published.first_seq, 1),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn replay_during_a_trim_is_not_refused() {
+    let mut cluster = two_nodes(rules());
+    cluster.subscribe("s", &["a"]);
+    cluster.publish(1, "a", 3);
+    cluster.pass(HOUR_MS / 2);
+    cluster.publish(1, "a", 3);
+    assert_eq!(seqs(&cluster.pull("s", None, 9)), (6, 1, 6));
+    assert_eq!(seqs(&cluster.pull("s", Some(6), 9)), (0, 0, 6));
+    cluster.pass(HOUR_MS / 2);
+    cluster.pass_until_slow(is_trim);
+    // It has read where the log begins before the trim, and counts its events after it.
+    cluster.slow_down(|node, work| node == "n1" && matches!(work, Work::Read(Read::Log { .. })));
+    let replay = TopicCommand::Replay { name: "s".into(), from: ReplayFrom::Seq(5) };
+    let number = cluster.ask(1, "ann", replay);
+    cluster.pass(6 * SLOW_MS);
+    match cluster.reply(number) {
+        Some(Ok(TopicReply::Replayed { from_seq: 5, rewound: true })) => {}
+        other => panic!("{other:?}"),
+    }
 }

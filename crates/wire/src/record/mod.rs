@@ -35,6 +35,8 @@ pub const EVENTS: &str = "events";
 pub const SUBSCRIPTIONS: &str = "subscriptions";
 /// Another one, whose version grows whenever the log is trimmed.
 pub const LOG: &str = "log";
+/// Another one, whose version grows whenever a topic is deleted.
+pub const DELETED_TOPICS: &str = "deleted_topics";
 /// And one that notes which ids of events are how old.
 pub const EVENT_IDS: &str = "ids";
 

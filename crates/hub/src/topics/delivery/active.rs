@@ -8,7 +8,9 @@ use crate::topics::LogReading;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::delivery::{AttemptStart, Batch, Delivery, EndpointReply, EntryRange, LogMark};
+use tavern_domain::delivery::{
+    AttemptStart, Batch, BatchReason, Delivery, EndpointReply, EntryRange, LogMark,
+};
 use tavern_domain::topic::SubscriptionMarks;
 use tavern_store::{DocumentKey, Expect, LogEntry, RowKey};
 use tavern_wire::json::event::shown_id;
@@ -27,9 +29,7 @@ pub(super) struct ActiveDelivery {
     pub reads: bool,
     /// By number: the events that are not sealed and those of unsettled batches.
     pub events: BTreeMap<u64, LogEntry>,
-    /// Numbers of events that the log has dropped: a batch that is cut from them stores a copy.
-    pub copied: BTreeSet<u64>,
-    /// The batches that have a copy.
+    /// The batches that were cut from another and have a copy.
     pub copies: BTreeSet<u64>,
     /// Batches whose events are read before they are posted.
     pub fetches: BTreeMap<u64, LogFetch>,
@@ -66,6 +66,8 @@ impl ActiveDelivery {
         marks: (SubscriptionMarks, u64),
         version: u64,
     ) -> ActiveDelivery {
+        let cut = machine.progress().batches.iter().filter(|batch| batch.reason == BatchReason::Recut);
+        let copies = cut.map(|batch| batch.number).collect();
         ActiveDelivery {
             life,
             machine,
@@ -76,8 +78,7 @@ impl ActiveDelivery {
             reading: None,
             reads: false,
             events: BTreeMap::new(),
-            copied: BTreeSet::new(),
-            copies: BTreeSet::new(),
+            copies,
             fetches: BTreeMap::new(),
             started: BTreeSet::new(),
             notes: false,
@@ -149,17 +150,16 @@ impl ActiveDelivery {
         }
     }
 
-    /// Copies for batches that were cut from one that has a copy.
+    /// Copies for batches that were cut from another since the last save. The log may have dropped their events: the
+    /// other batch was copied before that, and this worker does not know it.
     pub fn new_copies(&mut self) -> Vec<(u64, Vec<CopiedEvent>)> {
         let mut made = Vec::new();
         for batch in &self.machine.progress().batches {
-            let runs = || batch.ranges.iter().filter(|run| !run.gap);
-            let gone = |run: &EntryRange| self.copied.range(run.first..=run.last).next().is_some();
-            // A batch that is not here as a whole was not cut from one that is: after a replay two batches may have the
-            // same event, and the other may have a copy of its own.
-            if self.copies.contains(&batch.number) || !runs().any(gone) || self.entries(batch).is_none() {
+            let is_new = batch.reason == BatchReason::Recut && !self.copies.contains(&batch.number);
+            if !is_new || self.entries(batch).is_none() {
                 continue;
             }
+            let runs = || batch.ranges.iter().filter(|run| !run.gap);
             let events = runs().flat_map(|run| self.events.range(run.first..=run.last));
             let copied = |(seq, entry): (&u64, &LogEntry)| CopiedEvent {
                 seq: *seq,
@@ -171,6 +171,15 @@ impl ActiveDelivery {
         }
         self.copies.extend(made.iter().map(|(number, _)| *number));
         made
+    }
+
+    /// The batches that have a copy and are settled: their copies are deleted.
+    pub fn settled_copies(&mut self) -> BTreeSet<u64> {
+        let batches = &self.machine.progress().batches;
+        let is_settled = |number: &u64| !batches.iter().any(|batch| batch.number == *number);
+        let (settled, unsettled) = std::mem::take(&mut self.copies).into_iter().partition(is_settled);
+        self.copies = unsettled;
+        settled
     }
 
     /// Drops the events that are in no batch any more.

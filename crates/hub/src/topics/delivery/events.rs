@@ -190,10 +190,8 @@ impl DeliveryQueue {
                 id: Some(copy.id),
                 body: Arc::from(copy.event.as_bytes()),
             };
-            active.copied.insert(copy.seq);
             active.events.insert(copy.seq, entry);
         }
-        active.copies.insert(batch);
         let Some(fetch) = active.fetches.remove(&batch) else { return };
         let whole = active.machine.batch(batch).is_some_and(|batch| active.entries(batch).is_some());
         match whole {

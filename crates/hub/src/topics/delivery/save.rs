@@ -80,6 +80,7 @@ impl DeliveryQueue {
             let key = DocumentKey::new(record::DEAD, &record::dead_name(&name, letter.seq));
             puts.push(document(key, record::write(&letter)));
         }
+        let settled = active.settled_copies();
         for (number, copies) in active.new_copies() {
             let key = DocumentKey::new(record::COPY, &record::copy_name(&name, number));
             puts.push(document(key, record::write(&copies)));
@@ -89,9 +90,10 @@ impl DeliveryQueue {
         // Not earlier: parked events wait for their save.
         active.prune();
         let parked: u64 = parked.iter().map(EntryRange::entries).sum();
+        let retried = retried.iter().map(|seq| (record::DEAD, record::dead_name(&name, *seq)));
         let deletes = retried
-            .iter()
-            .map(|seq| RowKey::Document(DocumentKey::new(record::DEAD, &record::dead_name(&name, *seq))))
+            .chain(settled.iter().map(|number| (record::COPY, record::copy_name(&name, *number))))
+            .map(|(kind, name)| RowKey::Document(DocumentKey::new(kind, &name)))
             .collect();
         let fresh = active.lease.is_fresh(now, lease_ms);
         // A queue that has to wait longer than its lease stores a later deadline; otherwise other nodes would check

@@ -66,7 +66,10 @@ impl SimPublisher {
         let event_number: u64 = number(event)?;
         let (topic, node) = (number::<usize>(topic)?, number(node)?);
         let large = words[0] == "publish_large";
-        let event = SentEvent { topic, node, large, retry_at: None, sent_at: now, accepted_at: now };
+        // An answer may be that of an earlier attempt.
+        let earlier = self.open.get(&event_number).or(self.accepted.get(&event_number));
+        let sent_at = earlier.map_or(now, |earlier| earlier.sent_at);
+        let event = SentEvent { topic, node, large, retry_at: None, sent_at, accepted_at: now };
         let stolen = words[0] == "steal";
         match stolen {
             true => self.stolen.insert(event_number, event),
