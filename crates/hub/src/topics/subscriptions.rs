@@ -72,9 +72,7 @@ fn begin(
     subscription: &SubscriptionSettings,
 ) -> Result<(), LoadStop> {
     let (name, topics) = (&subscription.name, &subscription.topics);
-    // Before the end of the log is read: a concurrent trim is then a conflict, which would drop events that follow.
-    document(facts, EVENTS, LOG)?;
-    edit.put(EVENTS, LOG, *b"{}");
+    expect_no_trim(facts, edit)?;
     let known = create_topics(core, facts, edit, topics, topics.clone())?;
     let head = known.log.head;
     let known = by_name(known);
@@ -83,6 +81,13 @@ fn begin(
     let progress = DeliveryProgress::starting(LogMark { seq: 0, position: head });
     edit.put(MARKS, name, record::write_marks(&marks));
     edit.put(DELIVERY, name, record::write_progress(&progress));
+    Ok(())
+}
+
+/// Before the end of the log is read: a concurrent trim, which could drop the events after it, is then a conflict.
+fn expect_no_trim(facts: &Facts, edit: &mut Edit) -> Result<(), LoadStop> {
+    document(facts, EVENTS, LOG)?;
+    edit.put(EVENTS, LOG, *b"{}");
     Ok(())
 }
 
@@ -105,6 +110,9 @@ pub(super) fn follow(
     let mut marks = SubscriptionMarks::clone(&before.marks.row);
     let counted: BTreeSet<Arc<str>> = marks.topics().chain(&after.topics).cloned().collect();
     let added: Vec<Arc<str>> = new.difference(&old).map(|topic| Arc::clone(topic)).collect();
+    if !added.is_empty() {
+        expect_no_trim(facts, edit)?;
+    }
     let known = create_topics(core, facts, edit, &added, counted.into_iter().collect())?;
     marks.change(known.log.head, &by_name(known), &after.topics);
     let mut progress = before.delivery.row.clone();

@@ -87,25 +87,34 @@ fn dead_letter_that_is_retried_during_a_trim_is_copied() {
     assert!(cluster.document(COPY, &record::copy_name("s", 1)).is_some(), "the log has dropped the event");
 }
 
-#[test]
-fn subscription_created_during_a_trim_counts_every_event() {
-    let rules = RetentionRules { max_bytes: 20_000, low_bytes: 0, ..rules() };
-    let mut cluster = two_nodes(rules);
+/// Puts a subscription while the log is trimmed: it has read the end of the log, and is not stored yet.
+fn put_during_a_trim(cluster: &mut Cluster) {
     cluster.publish(1, "a", 1);
     cluster.pass(10_000);
-    // It has read the end of the log, and is not stored yet.
     cluster.slow_down(|node, work| match work {
         Work::Commit(commit) => node == "n1" && commit.puts.len() > 2,
         Work::Read(_) => false,
     });
     let (name, change) = ("s".into(), Box::new(pulled(&["a"])));
     let number = cluster.ask(1, "ann", TopicCommand::PutSubscription { name, change });
-    publish_large(&mut cluster, 10);
+    publish_large(cluster, 10);
     cluster.pass(3 * SLOW_MS);
     assert!(matches!(cluster.reply(number), Some(Ok(TopicReply::Put { .. }))));
     cluster.publish(1, "a", 1);
     let page = cluster.pull("s", None, 9);
     assert_eq!(page.last_seq, cluster.show("s").seq, "the number of the last event");
+}
+
+#[test]
+fn subscription_created_during_a_trim_counts_every_event() {
+    put_during_a_trim(&mut two_nodes(RetentionRules { max_bytes: 20_000, low_bytes: 0, ..rules() }));
+}
+
+#[test]
+fn topic_added_during_a_trim_counts_every_event() {
+    let mut cluster = two_nodes(RetentionRules { max_bytes: 20_000, low_bytes: 0, ..rules() });
+    cluster.subscribe("s", &["b"]);
+    put_during_a_trim(&mut cluster);
 }
 
 #[test]

@@ -196,14 +196,16 @@ impl ActiveDelivery {
         });
     }
 
-    /// Drops events that did not fit into the machine: they are read again when it has room.
-    pub fn forget_ahead(&mut self, now: Time) {
+    /// Drops those of the events just read that did not fit into the machine: they are read again when it has room.
+    pub fn forget_ahead(&mut self, now: Time, read: &[u64]) {
         let Some(want) = self.machine.want(now) else {
             // Full: the machine holds what it accepted; the next read continues after it.
             return;
         };
         let LogMark { seq, .. } = want.after;
-        self.events.retain(|held, _| *held <= seq);
+        for ahead in read.iter().filter(|read| **read > seq) {
+            self.events.remove(ahead);
+        }
     }
 
     /// The endpoint's reply to a batch, with the entries that it named by number.

@@ -43,12 +43,16 @@ impl DeliveryQueue {
         let items: Vec<QueuedEvent> =
             took.events.iter().map(|(seq, entry)| item(format, *seq, entry)).collect();
         let last = items.last().map(|item| item.seq);
+        // An event that is already here belongs to a batch, or to a dead letter that is not saved yet: after a replay
+        // both may be ahead of what is read.
+        let is_new = |seq: &u64| !active.events.contains_key(seq);
+        let read: Vec<u64> = items.iter().map(|item| item.seq).filter(is_new).collect();
         active.events.extend(took.events);
         // Disabled since: it is read again when it is enabled.
         self.unread |= took.more;
         self.give(shared, now, Some(DeliveryInput::Items(items)));
         let Some(active) = self.active() else { return };
-        active.forget_ahead(now);
+        active.forget_ahead(now, &read);
         // A batch that reached its size limit had no room for all of them: no other wake-up announces the rest.
         let left = last.is_some_and(|last| active.machine.want(now).is_none_or(|want| want.after.seq < last));
         if left {
@@ -102,7 +106,8 @@ impl DeliveryQueue {
         let reading = fetch.reading.get_or_insert_with(|| LogReading::new(marks, run.after));
         match reading.read(u32::try_from(left).unwrap_or(PAGE_ROWS).clamp(1, PAGE_ROWS)) {
             Some(read) => shared.ask(DeliveryRequest::Fetch(name, active.life, batch), Work::Read(read)),
-            None => self.events_missing(shared, now, batch),
+            // The subscription has no topics after this position.
+            None => self.check_fetch(shared, batch),
         }
     }
 
