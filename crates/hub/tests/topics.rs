@@ -12,7 +12,7 @@ use tavern_store::{
 };
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::PublishedEvent;
-use tavern_wire::record::{self, TOPIC, TopicRecord};
+use tavern_wire::record::{self, DELETED_TOPICS, EVENTS, TOPIC, TopicRecord};
 
 struct Publisher {
     node: TestNode,
@@ -50,8 +50,12 @@ impl Publisher {
         self.node.handle(ShardEvent::Answer(ticket, StoreAnswer::Read(Found::Document(found))));
     }
 
-    /// How many events the topic has had is read.
+    /// How many events the topic has had is read, after the document that every deletion of a topic changes.
     fn count(&mut self, topic: &str, events: u64) {
+        let (ticket, work) = self.work();
+        let deletions = DocumentKey::new(EVENTS, DELETED_TOPICS);
+        assert!(matches!(work, Work::Read(Read::Document(asked)) if asked == deletions));
+        self.node.handle(ShardEvent::Answer(ticket, StoreAnswer::Read(Found::Document(None))));
         let (ticket, work) = self.work();
         assert!(matches!(work, Work::Read(Read::Topics { names, .. }) if names == [topic.into()]));
         self.node.handle(ShardEvent::Answer(ticket, counted(topic, events)));
