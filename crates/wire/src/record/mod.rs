@@ -26,7 +26,7 @@ pub const MARKS: &str = "marks";
 pub const DELIVERY: &str = "delivery";
 /// Dead letters; a name is the subscription, `/`, the number.
 pub const DEAD: &str = "dead";
-/// Events of an unsettled batch that are no longer in the log; a name is the subscription, `/`, the number of the batch.
+/// Events of an unsettled batch that the log may have dropped; a name is the subscription, `/`, the number of the batch.
 pub const COPY: &str = "copy";
 /// Attempts to deliver; a name is the subscription, `/`, the slot: the number of the attempt modulo those that are kept.
 pub const ATTEMPT: &str = "attempt";
