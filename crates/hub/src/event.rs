@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn words_find_their_channel_and_payload_in_the_frame() {
+    fn message_finds_its_channel_and_payload_in_its_frame() {
         for payload in [&b""[..], b"x", b"{\"a\":1}", &[b'y'; 12_345]] {
             let message = Message::new(Namespace::Channel, b"game#A", payload, false, None);
             assert_eq!(message.channel(), b"game#A");

@@ -78,8 +78,7 @@ impl Core {
         }
         self.stats.delivered.add(listeners.len() as u64);
         self.routing.place_mut(index).listeners = listeners;
-        if words_have_patterns(&self.node, &self.routing, index) && !authorize::is_private(message.channel())
-        {
+        if may_match_patterns(&self.node, &self.routing, index) && !authorize::is_private(message.channel()) {
             self.deliver_by_patterns(now, index, &event, message, held);
         }
         if self.event_memory.bytes() > self.sweeper.relieve_above {
@@ -315,8 +314,8 @@ pub(crate) fn heal_gap(core: &mut Core, id: ListenerId) {
     }
 }
 
-fn words_have_patterns(node: &Node, roster: &RoutingTable, index: RouteIndex) -> bool {
-    roster.place(index).space == Namespace::Channel && node.registry.has_patterns()
+fn may_match_patterns(node: &Node, routing: &RoutingTable, index: RouteIndex) -> bool {
+    routing.place(index).space == Namespace::Channel && node.registry.has_patterns()
 }
 
 #[cold]

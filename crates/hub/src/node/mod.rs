@@ -85,14 +85,14 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn new(settings: Settings, gate: Box<dyn TokenVerifier>) -> Arc<Node> {
+    pub fn new(settings: Settings, token_verifier: Box<dyn TokenVerifier>) -> Arc<Node> {
         let pulls = (0..settings.shards).map(|_| AtomicUsize::new(0)).collect();
         let stats = (0..settings.shards).map(|_| Arc::default()).collect();
-        let carrier = BusInterests::new(&settings.prefix, settings.shards);
+        let bus_interests = BusInterests::new(&settings.prefix, settings.shards);
         let name = settings.node.as_str().into();
         let epoch = AtomicU64::new(settings.epoch.0);
         let (registry, other_nodes) = (Registry::new(), Mutex::new(Arc::from([])));
-        let (tells_presence, tells_parties) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (publishes_presence, publishes_parties) = (AtomicBool::new(false), AtomicBool::new(false));
         let rates = Rates::new(RateLimits {
             user_commands: settings.commands_per_second,
             address_commands: settings.address_commands_per_second,
@@ -111,12 +111,12 @@ impl Node {
             settings,
             registry,
             stats,
-            token_verifier: gate,
-            bus_interests: carrier,
+            token_verifier,
+            bus_interests,
             name,
             epoch,
-            publishes_presence: tells_presence,
-            publishes_parties: tells_parties,
+            publishes_presence,
+            publishes_parties,
             revoked_keys: RwLock::default(),
             deletion_lag_ms: AtomicU64::new(0),
             other_nodes,
