@@ -230,3 +230,14 @@ fn replay_during_a_trim_is_not_refused() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn copy_of_a_settled_batch_is_deleted() {
+    let mut cluster = Cluster::new(1, Some(rules()));
+    cluster.subscribe("s", &["a"]);
+    let name = record::copy_name("s", 7);
+    cluster.write(COPY, &name, b"[]".to_vec());
+    assert!(cluster.document(COPY, &name).is_some());
+    cluster.pass(HOUR_MS);
+    assert!(cluster.document(COPY, &name).is_none(), "the subscription has no such batch");
+}
