@@ -6,6 +6,7 @@ mod harness;
 
 use harness::migration::{MigrationFixture, step_name, watch};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use tavern_hub::*;
 use tavern_store::memory::WorkFault;
 use tavern_store::{Read, Row, Work};
@@ -237,6 +238,38 @@ fn session_that_moves_before_it_got_the_status_of_a_new_followee_gets_it_on_the_
     let received = scene.events(1, &ann);
     assert_eq!(received.len(), 1, "{received:?}");
     assert_eq!((&received[0]["event"], &received[0]["status"]["online"]), (&json!("status"), &json!(true)));
+}
+
+#[test]
+fn session_that_moves_before_it_got_its_statuses_gets_all_of_them_on_the_new_node() {
+    let mut scene = MigrationFixture::new();
+    let _bob = scene.cluster.client(2, "bob");
+    let (mut tab, _) = scene.cluster.client(2, "dan");
+    for whom in ["bob", "cid"] {
+        scene.cluster.send(2, &mut tab, &format!(r#"{{"op":"follow","user":"{whom}"}}"#));
+    }
+    // Bob is known on the first node, because ann follows him. Cid is not, and is read slowly.
+    let mut ann = scene.ann.clone();
+    scene.cluster.send(0, &mut ann, r#"{"op":"follow","user":"bob"}"#);
+    scene.cluster.set_work_fate(|node, work| {
+        let cid = |users: &Vec<Arc<str>>| users.iter().any(|user| &**user == "cid");
+        let slow = node == "one" && matches!(work, Work::Read(Read::People { users, .. }) if cid(users));
+        WorkFault { before_ms: if slow { 5_000 } else { 0 }, ..WorkFault::NONE }
+    });
+    let mut dan = scene.cluster.node(0).socket();
+    let hello = scene.cluster.send(0, &mut dan, r#"{"op":"hello","token":"dan","status":true}"#);
+    scene.session = hello["ok"]["session"].as_str().unwrap().to_owned();
+    scene.cluster.live(100);
+    assert_eq!(scene.events(0, &dan), [Value::Null; 0], "it waits for cid");
+    let mut moved = scene.cluster.node(1).socket();
+    let resume = scene.hello("dan", 0);
+    let hello = scene.cluster.send(1, &mut moved, &resume);
+    assert_eq!(hello["ok"]["resumed"], true);
+    scene.cluster.live(100);
+    let received = scene.events(1, &moved);
+    let status = |event: &Value| (event["user"].clone(), event["status"]["online"].clone());
+    let received: Vec<(Value, Value)> = received.iter().map(status).collect();
+    assert_eq!(received, [(json!("bob"), json!(true)), (json!("cid"), json!(false))]);
 }
 
 #[test]

@@ -79,8 +79,8 @@ pub(super) fn remove_member(
         draft.notify(id, user, &leader, PartyEventKind::Kick { message: message.clone() });
     }
     let leave = PartyEventKind::Leave { reason, by, message };
-    if reason == PartyReason::Timeout {
-        // They did not leave on purpose, and may be reconnecting at this moment.
+    if matches!(reason, PartyReason::Timeout | PartyReason::Logout) {
+        // They did not ask to leave, and may have reconnected: a logout can be stored after the next login.
         draft.notify(id, user, &actor, leave.clone());
     }
     draft.notify_members(id, &actor, &leave);

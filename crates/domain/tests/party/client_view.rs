@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tavern_domain::Time;
 use tavern_domain::party::{
     MatchTicket, MemberDisconnect, Party, PartyChanges, PartyEvent, PartyEventKind, PartyInvite, PartyMember,
-    PartyReason, PartyReply, PartyRequest, UserId,
+    PartyReply, PartyRequest, UserId,
 };
 
 /// What every member may see of a party.
@@ -30,10 +30,6 @@ pub fn update(
     changes: &PartyChanges,
 ) {
     for event in &changes.events {
-        // A user who logs out knows it, and has no party when they return.
-        if let PartyEventKind::Leave { reason: PartyReason::Logout, .. } = event.kind {
-            views.remove(&event.actor);
-        }
         match views.get_mut(&event.to) {
             Some(view) if view.id == event.party_id => {
                 if fold(view, event) {

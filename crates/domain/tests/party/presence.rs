@@ -91,20 +91,20 @@ fn a_leader_in_their_grace_period_still_leads() {
 fn a_logout_ends_the_membership_at_once() {
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; bob logs out",
-        "ann+cid: leave bob logout | 1 v5 idle: ann cid",
+        "bob+ann+cid: leave bob logout | 1 v5 idle: ann cid",
     );
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; ann logs out",
-        "bob+cid: leave ann logout, bob+cid: leader bob | 1 v6 idle: bob cid",
+        "ann+bob+cid: leave ann logout, bob+cid: leader bob | 1 v6 idle: bob cid",
     );
-    check("ann invites bob; bob accepts; bob logs out", "ann: leave bob logout, ann: disband ann empty |");
+    check("ann invites bob; bob accepts; bob logs out", "bob+ann: leave bob logout, ann: disband ann empty |");
     check(
         "ann invites bob; ann logs out",
         "bob: invite_cancel ann disbanded, ann: decline bob disbanded, ann: disband ann empty |",
     );
     check(
         "ann invites bob; bob accepts; bob is lost; bob logs out unchecked; 45s: wake",
-        "ann: leave bob logout, ann: disband ann empty |",
+        "bob+ann: leave bob logout, ann: disband ann empty |",
     );
 }
 
@@ -112,15 +112,15 @@ fn a_logout_ends_the_membership_at_once() {
 fn a_logout_counts_even_if_the_user_is_back() {
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; bob logs out unchecked; bob is back",
-        "ann+cid: leave bob logout | 1 v5 idle: ann cid",
+        "bob+ann+cid: leave bob logout | 1 v5 idle: ann cid",
     );
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; bob logs out unchecked; bob is back unchecked; bob invites dan",
-        "ann+cid: leave bob logout, dan: invite bob, bob: invited bob dan | 1 v5 idle: ann cid, 2 v1 forming: bob +dan",
+        "bob+ann+cid: leave bob logout, dan: invite bob, bob: invited bob dan | 1 v5 idle: ann cid, 2 v1 forming: bob +dan",
     );
     check(
         "ann invites bob; bob accepts; bob logs out unchecked; bob is back unchecked; ann invites bob",
-        "ann: leave bob logout, ann: disband ann empty, bob: invite ann, ann: invited ann bob | 2 v1 forming: ann +bob",
+        "bob+ann: leave bob logout, ann: disband ann empty, bob: invite ann, ann: invited ann bob | 2 v1 forming: ann +bob",
     );
     check(
         "ann invites bob; bob logs out unchecked; bob is back unchecked; bob accepts 1",

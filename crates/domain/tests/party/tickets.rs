@@ -149,7 +149,7 @@ fn a_departure_cancels_the_ticket_first() {
     );
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; ann goes; bob logs out",
-        "ann+bob+cid: go_cancel bob logout, ann+cid: leave bob logout | 1 v7 idle: ann cid",
+        "ann+bob+cid: go_cancel bob logout, bob+ann+cid: leave bob logout | 1 v7 idle: ann cid",
     );
     check(
         "ann invites bob; bob accepts; ann invites cid; cid accepts; ann goes; ann disbands",

@@ -185,6 +185,15 @@ impl FollowLists {
         }
     }
 
+    /// The statuses that a session which still waits has. None: it does not wait.
+    pub fn known_to_waiting(&self, user: &str, id: ListenerId) -> Option<KnownStatuses> {
+        let waiting = &self.lists.get(user)?.waiting;
+        waiting.iter().find_map(|session| match session {
+            WaitingSession::All(waiting) => (*waiting == id).then(Vec::new),
+            WaitingSession::Differences(waiting, known) => (*waiting == id).then(|| known.clone()),
+        })
+    }
+
     /// The sessions that wait for the statuses of a user's followees, if all of them are loaded.
     pub fn take_waiting(&mut self, user: &str) -> Vec<WaitingSession> {
         match self.lists.get_mut(user).filter(|list| list.complete && list.missing == 0) {

@@ -167,6 +167,9 @@ impl People {
     /// The statuses that a session which moves to another node was sent last.
     pub fn known_statuses(&self, core: &Core, id: ListenerId) -> KnownStatuses {
         let Some(user) = core.user_of(id) else { return Vec::new() };
+        if let Some(known) = self.follows.known_to_waiting(&user, id) {
+            return known;
+        }
         let mut known = self.feed.known_statuses(core, &user);
         // Their status is sent when it is known whether they follow back.
         known.retain(|(followee, _)| !self.loads.asks_follow_back(&user, followee));
