@@ -9,6 +9,7 @@ use tavern_domain::SessionKey;
 use tavern_hub::*;
 
 struct Poller {
+    session: String,
     key: SessionKey,
     cursor: u64,
 }
@@ -18,8 +19,9 @@ fn arrive(node: &mut TestNode) -> Poller {
     caller.passing = true;
     let hello = node.send(&mut caller, r#"{"op":"hello","token":"ann"}"#);
     node.send(&mut caller, r#"{"op":"subscribe","channel":"game#A"}"#);
-    let (key, _) = read_session(hello["ok"]["session"].as_str().unwrap()).unwrap();
-    Poller { key, cursor: 0 }
+    let session = hello["ok"]["session"].as_str().unwrap().to_owned();
+    let (key, _) = read_session(&session).unwrap();
+    Poller { session, key, cursor: 0 }
 }
 
 impl Poller {
@@ -40,6 +42,27 @@ impl Poller {
 
 fn numbers(answer: &Value) -> Vec<u64> {
     answer["events"].as_array().unwrap().iter().map(|event| event["seq"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn poll_whose_session_is_taken_while_it_waits_for_the_party_is_superseded() {
+    let mut node = TestNode::new(Settings::default());
+    let ann = arrive(&mut node);
+    assert_eq!(ann.poll(&mut node, 7, 0), Poll::Ready { reset: false });
+    let id = node.shards[0].core.find_session(ann.key).unwrap();
+    let mut body = Vec::new();
+    assert!(!node.shards[0].render_poll(node.now, id, LinkId(7), PollFlags::default(), &mut body));
+    // A socket takes the session and is sent an event before the poll is answered.
+    let mut socket = node.socket();
+    let hello = format!(r#"{{"op":"hello","token":"ann","session":"{}","seq":0}}"#, ann.session);
+    assert_eq!(node.send(&mut socket, &hello)["ok"]["resumed"], true);
+    node.publish("game#A", "1");
+    assert_eq!(node.event_numbers(&socket), [1]);
+    assert!(node.shards[0].render_poll(node.now, id, LinkId(7), PollFlags::default(), &mut body));
+    let answer: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((&answer["superseded"], &answer["cursor"]), (&true.into(), &0.into()), "{answer}");
+    node.publish("game#A", "2");
+    assert_eq!(node.event_numbers(&socket), [2], "the socket still has the session");
 }
 
 #[test]

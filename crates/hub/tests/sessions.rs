@@ -176,6 +176,29 @@ fn slow_reader_is_closed_if_its_kind_is_configured_so() {
 }
 
 #[test]
+fn session_of_a_slow_reader_does_not_expire_before_its_connection_is_closed() {
+    let mut settings = Settings { mailbox_events: 4, ..Settings::default() };
+    settings
+        .kinds
+        .insert("game".into(), KindRules { slow_reader: SlowReader::Close, ..KindRules::default() });
+    let mut node = TestNode::new(settings);
+    let (mut ann, hello) = node.client("ann");
+    node.send(&mut ann, SUBSCRIBE);
+    node.pass(200_000);
+    for n in 1..=10 {
+        node.publish("game#A", &n.to_string());
+    }
+    // Sessions are checked before the socket is closed.
+    node.pass(5_000);
+    node.detach(&ann);
+    let mut again = node.socket();
+    let session = hello["session"].as_str().unwrap();
+    let reply =
+        node.send(&mut again, &format!(r#"{{"op":"hello","token":"ann","session":"{session}","seq":0}}"#));
+    assert_eq!(reply["ok"]["resumed"], true);
+}
+
+#[test]
 fn acknowledged_events_are_freed_and_claims_beyond_what_was_sent_refused() {
     let mut node = node();
     let (mut ann, _) = node.client("ann");

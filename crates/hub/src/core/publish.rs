@@ -320,12 +320,17 @@ fn may_match_patterns(node: &Node, routing: &RoutingTable, index: RouteIndex) ->
 
 #[cold]
 pub(crate) fn overflowed(core: &mut Core, index: u32, dropped: usize, policy: SlowReader) {
+    let now = core.now;
     core.stats.dropped_full.add(dropped as u64);
     let listener = core.listeners.at(index);
     if listener.is_redis() || policy == SlowReader::Close {
         // Without a link it is closed only once, and nothing more is written to it in this turn.
         if let Some(link) = listener.link.take() {
             listener.dirty = false;
+            if let Some(session) = listener.session_mut() {
+                // From now on the session counts as disconnected, even if the socket is closed later.
+                session.active_at = now;
+            }
             core.effects.closes.push((link.id, CloseReason::SlowReader));
             core.stats.closed_slow.add(1);
         }

@@ -126,7 +126,7 @@ pub struct PollFlags {
 }
 
 /// The body of a poll's reply, with the events up to `last`. Events are freed when a later cursor covers them, not
-/// now.
+/// now. A superseded poll gets no events, and a cursor that skips none: the newer connection may have been sent some.
 pub(crate) fn render_poll(
     core: &mut Core,
     id: ListenerId,
@@ -140,6 +140,11 @@ pub(crate) fn render_poll(
     let Some(session) = listener.session() else { return };
     reply::poll_head(out, &session_text(session.key, &node.settings.node));
     let begin = out.len();
+    let PollFlags { reset, superseded } = flags;
+    if superseded {
+        let cursor = listener.mailbox.first() - 1;
+        return reply::poll_tail(out, &PollTail { cursor, superseded, ..PollTail::default() });
+    }
     let mut cursor = listener.mailbox.sent();
     let (mut count, mut more) = (0, false);
     let mut body = Vec::new();
@@ -164,15 +169,12 @@ pub(crate) fn render_poll(
     if let Some(oldest_us) = oldest_us(listener) {
         core.stats.poll_wakeup.observe(core.event_memory.now_us().saturating_sub(oldest_us));
     }
-    let PollFlags { reset, superseded } = flags;
     let tail = PollTail { cursor, more, gap: gap.is_some(), reset, superseded, party };
     reply::poll_tail(out, &tail);
-    if !flags.superseded {
-        if let Some(listener) = core.listeners.get_mut(id) {
-            listener.mailbox.mark_handed(cursor);
-        }
-        poll::answered(core, id);
+    if let Some(listener) = core.listeners.get_mut(id) {
+        listener.mailbox.mark_handed(cursor);
     }
+    poll::answered(core, id);
 }
 
 /// Removes messages for a Redis client that polls (`TAVERN.POLL`); appends them as pushes, returns how many.

@@ -72,6 +72,10 @@ impl Shard {
         out: &mut Vec<u8>,
     ) -> bool {
         self.core.now = now;
+        // A newer connection may have taken the session while something was read for this poll.
+        let attached = self.core.listener(id).and_then(|listener| listener.link);
+        let taken = attached.is_some_and(|attached| attached.id != link);
+        let flags = PollFlags { superseded: flags.superseded || taken, ..flags };
         if flags.superseded || !(flags.reset || self.party.poll_needs_snapshot(&self.core, id, link)) {
             render::render_poll(&mut self.core, id, flags, u64::MAX, None, out);
             return true;

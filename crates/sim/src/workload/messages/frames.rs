@@ -69,12 +69,16 @@ impl MessagesWorkload {
         }
     }
 
-    pub(super) fn polled(&mut self, cluster: &Cluster, who: usize, answer: Option<Value>) -> Outcome {
+    pub(super) fn polled(&mut self, cluster: &mut Cluster, who: usize, answer: Option<Value>) -> Outcome {
         let client = &mut self.clients[who];
         client.detach(cluster.now);
         client.heard_of(cluster.now);
         // A lost answer: the same events must be sent again.
         let Some(answer) = answer else { return Ok(()) };
+        cluster.trace.say(cluster.now, || format!("client {who} polls {answer}"));
+        if answer["superseded"] == true {
+            return Ok(());
+        }
         if answer["reset"] == true {
             return Err("a poll with a valid cursor was answered with reset".into());
         }
