@@ -97,7 +97,10 @@ fn a_logout_ends_the_membership_at_once() {
         "ann invites bob; bob accepts; ann invites cid; cid accepts; ann logs out",
         "ann+bob+cid: leave ann logout, bob+cid: leader bob | 1 v6 idle: bob cid",
     );
-    check("ann invites bob; bob accepts; bob logs out", "bob+ann: leave bob logout, ann: disband ann empty |");
+    check(
+        "ann invites bob; bob accepts; bob logs out",
+        "bob+ann: leave bob logout, ann: disband ann empty |",
+    );
     check(
         "ann invites bob; ann logs out",
         "bob: invite_cancel ann disbanded, ann: decline bob disbanded, ann: disband ann empty |",
