@@ -191,6 +191,21 @@ fn client_that_arrives_before_its_session_waits_for_it() {
 }
 
 #[test]
+fn session_offered_to_a_dead_node_goes_to_the_node_of_its_client() {
+    let mut scene = MigrationFixture::new();
+    scene.cluster.crash(1);
+    let now = scene.cluster.node(0).now;
+    scene.cluster.node(0).shards[0].drain(now, &["two".into()], DRAIN);
+    scene.cluster.settle();
+    let mut caller = scene.cluster.node(2).socket();
+    let hello = scene.hello("ann", 0);
+    assert_eq!(scene.cluster.node(2).flow(&mut caller, &hello).0, Flow::Wait);
+    scene.cluster.live(500);
+    assert_eq!(scene.owners(), [2]);
+    assert_eq!(scene.cluster.send(2, &mut caller, &hello)["ok"]["resumed"], true);
+}
+
+#[test]
 fn node_that_was_offered_a_session_and_adopts_it_finds_it() {
     let mut scene = MigrationFixture::new();
     // The nodes listen for it, but the owner is not notified.
@@ -228,6 +243,30 @@ fn session_that_no_node_takes_is_packed_and_can_be_adopted_by_any_node() {
     assert_eq!(events, ["user_online", "client_online", "message"]);
     scene.cluster.live(20_000);
     assert_eq!(scene.events(2, &watcher), [Value::Null; 0]);
+}
+
+#[test]
+fn client_whose_session_is_being_adopted_waits_for_it() {
+    for adopter in [1, 2] {
+        let mut scene = MigrationFixture::new();
+        scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "offer" { vec![] } else { vec![0] });
+        let packed = stop(&mut scene, 20_000);
+        scene.cluster.heal();
+        for (at, other) in [(1, "three"), (2, "two")] {
+            scene.cluster.node(at).shards[0].core.node().set_other_nodes(vec![other.into()]);
+        }
+        // One node has removed the session from the store and does not use it yet. Its client is on the third node.
+        scene.cluster.node(adopter).shards[0].core.node().set_adopting(true);
+        let mut caller = scene.cluster.node(2).socket();
+        let hello = scene.hello("ann", 0);
+        assert_eq!(scene.cluster.node(2).flow(&mut caller, &hello).0, Flow::Wait);
+        scene.cluster.live(500);
+        let now = scene.cluster.node(adopter).now;
+        assert!(scene.cluster.node(adopter).shards[0].adopt(now, &packed[0]));
+        scene.cluster.node(adopter).shards[0].core.node().set_adopting(false);
+        scene.cluster.live(500);
+        assert_eq!(scene.cluster.send(2, &mut caller, &hello)["ok"]["resumed"], true, "{adopter}");
+    }
 }
 
 #[test]

@@ -50,6 +50,13 @@ impl Adoption {
     /// One check: which nodes are alive, and which sessions the others left. At the start this node has published
     /// nothing yet.
     pub async fn check(&self, at_start: bool) -> Result<(), StoreClientError> {
+        self.node.set_adopting(true);
+        let checked = self.adopt_left(at_start).await;
+        self.node.set_adopting(false);
+        checked
+    }
+
+    async fn adopt_left(&self, at_start: bool) -> Result<(), StoreClientError> {
         let (now, nodes) = read_nodes(&self.store, &self.clock).await?;
         self.set_other_nodes(now, &nodes);
         let open: BTreeSet<&Writer> =

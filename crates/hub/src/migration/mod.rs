@@ -104,6 +104,8 @@ impl Migration {
                 MigrationAction::Moving
             }
             None if core.ended.has(id.half()) => MigrationAction::Ended,
+            // It may be on its way from the store to this node.
+            None if core.node.is_adopting() => MigrationAction::Moving,
             None => MigrationAction::No,
         };
         send(core, Some(from), id, answer);

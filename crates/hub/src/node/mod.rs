@@ -74,6 +74,8 @@ pub struct Node {
     deletion_lag_ms: AtomicU64,
     /// The names of the other live nodes, as of the last heartbeat.
     other_nodes: Mutex<Arc<[Arc<str>]>>,
+    /// This node looks for sessions that stopped nodes left in the store.
+    adopting: AtomicBool,
     /// By shard: how many clients pull events there.
     pulls: Vec<AtomicUsize>,
     /// Some kind of channel has history.
@@ -120,6 +122,7 @@ impl Node {
             revoked_keys: RwLock::default(),
             deletion_lag_ms: AtomicU64::new(0),
             other_nodes,
+            adopting: AtomicBool::new(false),
             pulls,
         })
     }
@@ -236,6 +239,16 @@ impl Node {
     /// Set at each heartbeat.
     pub fn set_other_nodes(&self, names: Vec<Arc<str>>) {
         *self.other_nodes.lock().unwrap_or_else(PoisonError::into_inner) = names.into();
+    }
+
+    /// Whether this node looks for sessions that stopped nodes left in the store: any session may be among them.
+    pub fn is_adopting(&self) -> bool {
+        self.adopting.load(Ordering::Acquire)
+    }
+
+    /// Set before the nodes are read, and cleared when the sessions that were found are on their shards.
+    pub fn set_adopting(&self, adopting: bool) {
+        self.adopting.store(adopting, Ordering::Release);
     }
 
     /// One shard's part of the memory limit for mailboxes.

@@ -67,10 +67,15 @@ impl IncomingMoves {
             MigrationAction::Ended => self.fail(core, half, &LookupResult::Ended),
             MigrationAction::No => {
                 incoming.without.insert(from.clone());
+                let has_none = |node: &Arc<str>| incoming.without.contains(node);
                 if !incoming.asked_all {
                     self.ask_all(core, half);
-                } else if !other_nodes.is_empty() && other_nodes.iter().all(|n| incoming.without.contains(n))
-                {
+                } else if other_nodes.is_empty() || !other_nodes.iter().all(has_none) {
+                    // Others have not answered yet.
+                } else if core.node.is_adopting() {
+                    // A node that stopped may have left it in the store, and another one may adopt it.
+                    incoming.without.clear();
+                } else {
                     self.fail(core, half, &LookupResult::NotFound);
                 }
             }

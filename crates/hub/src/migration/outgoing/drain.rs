@@ -87,8 +87,7 @@ impl OutgoingMoves {
 
     /// Whether a session is offered and its connection is still open.
     pub fn is_offered_with_transport(&self, id: ListenerId) -> bool {
-        let open = |offer: &DrainOffer| offer.link.is_some();
-        self.moves.values().any(|known| known.listener == id && known.drain.as_ref().is_some_and(open))
+        self.moves.values().any(|known| known.listener == id && known.has_transport())
     }
 }
 

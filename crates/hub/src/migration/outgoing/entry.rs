@@ -51,6 +51,16 @@ impl OutgoingMove {
         )
     }
 
+    /// This node stops and has offered the session to another node than this one, which has not begun to take it.
+    pub fn is_only_offered_to_others(&self, node: &Arc<str>) -> bool {
+        self.drain.is_some() && matches!(self.stage, OutgoingStage::Announced) && self.to != *node
+    }
+
+    /// It is offered, and its connection is still open.
+    pub fn has_transport(&self) -> bool {
+        self.drain.as_ref().is_some_and(|offer| offer.link.is_some())
+    }
+
     pub fn is_to(&self, node: &Arc<str>, id: MoveId) -> bool {
         self.to == *node && self.id.number == id.number
     }

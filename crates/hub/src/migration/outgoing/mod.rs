@@ -118,8 +118,16 @@ impl OutgoingMoves {
             let other = outgoing.to != *from && now < outgoing.began + SILENT_MS;
             other || outgoing.drain.is_some() || outgoing.may_be_stored()
         };
-        if self.moves.get(&id.half()).is_some_and(busy) {
-            return MigrationAction::Moving;
+        match self.moves.get_mut(&id.half()) {
+            Some(offered)
+                if offered.is_only_offered_to_others(from) && !(detached_only && offered.has_transport()) =>
+            {
+                // Its client is on the node that asks.
+                (offered.id, offered.to, offered.until) = (id, from.clone(), now + FROZEN_MS);
+                return MigrationAction::Here { names: subscriptions_of(core, listener) };
+            }
+            Some(outgoing) if busy(outgoing) => return MigrationAction::Moving,
+            _ => {}
         }
         core.supersede(listener);
         self.freeze(core, listener, id, from.clone(), None);
