@@ -8,6 +8,8 @@ use harness::migration::{MigrationFixture, data, step_name, watch};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tavern_hub::*;
+use tavern_store::memory::{WorkFault, WorkOutcome};
+use tavern_store::{Read, Work};
 
 const DRAIN: u64 = 15_000;
 
@@ -284,6 +286,31 @@ fn adopted_watcher_gets_a_gap_for_missed_presence_changes() {
     scene.cluster.live(10);
     let ann = scene.resume(1, 0);
     assert_eq!(scene.events(1, &ann), [json!({"seq": 1, "event": "gap", "channel": "game#A"})]);
+}
+
+#[test]
+fn adopted_watcher_gets_changes_even_if_its_channel_could_not_be_read_at_first() {
+    let mut scene = MigrationFixture::new();
+    let mut ann = scene.ann.clone();
+    scene.cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "offer" { vec![] } else { vec![0] });
+    let packed = stop(&mut scene, 20_000);
+    scene.cluster.heal();
+    scene.cluster.set_work_fate(|node, work| {
+        let fails = node == "two" && matches!(work, Work::Read(Read::Roster { .. }));
+        let outcome = if fails { WorkOutcome::FailBefore } else { WorkOutcome::Perform };
+        WorkFault { outcome, ..WorkFault::NONE }
+    });
+    let now = scene.cluster.node(1).now;
+    assert!(scene.cluster.node(1).shards[0].adopt(now, &packed[0]));
+    scene.cluster.live(100);
+    scene.cluster.heal();
+    scene.cluster.live(2_000);
+    let ann = scene.resume(1, 0);
+    let (mut bob, _) = scene.cluster.client(2, "bob");
+    scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.live(100);
+    assert_eq!(scene.events(1, &ann).len(), 2, "bob and his client");
 }
 
 #[test]

@@ -260,7 +260,13 @@ impl Rooms {
         if !self.reading.contains_key(channel) {
             self.forget_unwatched(core, channel);
         }
-        let Some(watched) = self.rooms.get(channel) else { return };
+        let Some(watched) = self.rooms.get(channel) else {
+            if is_watched(core, channel) {
+                // Sessions that migrated here watch it, and the first read failed.
+                self.read_again(core, channel);
+            }
+            return;
+        };
         let late = behind.is_some_and(|version| version > watched.room.version());
         if late || watched.room.has_gap() {
             self.read_again(core, channel);
