@@ -8,7 +8,7 @@ use harness::migration::{MigrationFixture, step_name, watch};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tavern_hub::*;
-use tavern_store::memory::WorkFault;
+use tavern_store::memory::{WorkFault, WorkOutcome};
 use tavern_store::{Read, Row, Work};
 
 #[test]
@@ -195,6 +195,33 @@ fn watcher_that_knows_more_than_its_new_node_gets_a_gap_instead_of_a_difference(
     scene.cluster.live(2_000);
     assert_eq!(scene.events(1, &stale)[0]["event"], "presence");
     assert_eq!(scene.events(1, &ann), [json!({"seq": 7, "event": "gap", "channel": "game#A"})]);
+}
+
+#[test]
+fn client_that_was_lost_on_a_node_that_never_announced_it_is_shown_offline() {
+    let mut scene = MigrationFixture::new();
+    let watcher = watch(&mut scene.cluster, 2);
+    let mut ann = scene.ann.clone();
+    scene.cluster.send(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
+    assert_eq!(scene.events(2, &watcher).len(), 2, "ann is online");
+    // The second node can take the session, but not store that its client is there.
+    scene.cluster.set_work_fate(|node, work| {
+        let presence = |row: &Row| matches!(row, Row::Presence(_));
+        let fails = matches!(work, Work::Commit(commit) if commit.puts.iter().any(presence));
+        let outcome = if node == "two" && fails { WorkOutcome::FailBefore } else { WorkOutcome::Perform };
+        WorkFault { outcome, ..WorkFault::NONE }
+    });
+    let ann = scene.resume(1, 0);
+    scene.cluster.node(1).detach(&ann);
+    scene.cluster.live(3_000);
+    // It stops, and the session returns to the first node before that one checks.
+    let now = scene.cluster.node(1).now;
+    scene.cluster.node(1).shards[0].drain(now, &["one".into()], 15_000);
+    scene.cluster.live(1_000);
+    assert_eq!(scene.owners(), [0]);
+    scene.cluster.live(5_000);
+    let events = scene.events(2, &watcher);
+    assert_eq!(events.first().map(|event| &event["event"]), Some(&json!("client_offline")), "{events:?}");
 }
 
 #[test]

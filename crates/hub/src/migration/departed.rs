@@ -1,5 +1,6 @@
 //! Sessions that have just migrated to another node.
-//! Must hold: if the new node died before it announced the client, this node reports the client as lost.
+//! Must hold: if the new node did not announce the client, because it died or the client was lost there, this node
+//! reports the client as lost.
 
 use crate::core::session::Session;
 use crate::core::{Core, Notice, Timer};
@@ -53,8 +54,10 @@ impl DepartedSessions {
     /// Reports the clients as lost. Presence ignores this for a client that the new node has announced.
     pub fn check(&mut self, core: &mut Core) {
         while let Some(departed) = self.0.pop_front_if(|departed| departed.check_at <= core.now) {
-            // It came back, and perhaps departed again: then it is announced here, or checked later.
-            if self.has(departed.half) || core.sessions.contains_key(&departed.half) {
+            // It came back, and is announced here or departed again. If its client was lost on the other node, that
+            // node may not have announced it, and this one did not either.
+            let here = core.sessions.get(&departed.half).and_then(|id| core.session(*id));
+            if self.has(departed.half) || here.is_some_and(|session| !session.lost) {
                 continue;
             }
             for channel in departed.channels {
