@@ -198,6 +198,31 @@ fn watcher_that_knows_more_than_its_new_node_gets_a_gap_instead_of_a_difference(
 }
 
 #[test]
+fn watcher_that_reads_the_members_again_on_a_node_that_knows_less_gets_the_changes_again() {
+    let mut scene = MigrationFixture::new();
+    let mut ann = scene.ann.clone();
+    let watch_game = r#"{"op":"subscribe","channel":"game#A","presence":true}"#;
+    scene.cluster.send(0, &mut ann, watch_game);
+    let stale = watch(&mut scene.cluster, 1);
+    scene.cluster.set_fate(|_, to, packet| match (to, packet.subject.kind()) {
+        ("two", "_presence") => vec![],
+        _ => vec![0],
+    });
+    let (mut bob, _) = scene.cluster.client(2, "bob");
+    scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.settle();
+    assert_eq!(scene.events(0, &ann).len(), 2, "bob and his client");
+    let mut ann = scene.resume(1, 2);
+    let reply = scene.cluster.send(1, &mut ann, watch_game);
+    assert_eq!(reply["ok"]["members"]["count"], 0, "the second node does not know of bob: {reply}");
+    let now = scene.cluster.node(1).now;
+    scene.cluster.node(1).shards[0].handle(now, ShardEvent::Liveness(LivenessTask::Compare));
+    scene.cluster.live(2_000);
+    let (told, received) = (scene.events(1, &stale).len(), scene.events(1, &ann).len());
+    assert!(told > 0 && received == told, "{told} events for others, {received} for ann");
+}
+
+#[test]
 fn client_that_was_lost_on_a_node_that_never_announced_it_is_shown_offline() {
     let mut scene = MigrationFixture::new();
     let watcher = watch(&mut scene.cluster, 2);

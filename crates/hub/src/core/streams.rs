@@ -44,6 +44,11 @@ impl ReceivedElsewhere {
         }
     }
 
+    /// The session gets the members of a channel, and from then on every change of them, even one that it knew before.
+    pub fn forget_presence(&mut self, channel: &str) {
+        self.presence_versions.retain(|(known, _)| **known != *channel);
+    }
+
     fn has_received(&self, event: &Event) -> bool {
         let Some(origin) = event.origin() else { return false };
         self.streams.iter().any(|stream| {

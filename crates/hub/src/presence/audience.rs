@@ -146,6 +146,9 @@ impl Rooms {
         channel: &str,
         id: ListenerId,
     ) -> Option<Arc<[u8]>> {
+        if let Some(marks) = core.listeners.get_mut(id).and_then(|one| one.received_elsewhere.as_mut()) {
+            marks.forget_presence(channel);
+        }
         let user = core.user_of(id);
         let eyes = RoomViewer { users: &core.users, user: user.as_deref() };
         let watched = self.rooms.get_mut(channel)?;
