@@ -223,6 +223,26 @@ fn watcher_that_reads_the_members_again_on_a_node_that_knows_less_gets_the_chang
 }
 
 #[test]
+fn watcher_that_passes_through_a_node_that_knows_less_gets_no_change_twice() {
+    let mut scene = MigrationFixture::new();
+    let mut ann = scene.ann.clone();
+    scene.cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
+    let _stale = watch(&mut scene.cluster, 1);
+    scene.cluster.set_fate(|_, to, packet| match (to, packet.subject.kind()) {
+        ("two", "_presence") => vec![],
+        _ => vec![0],
+    });
+    let (mut bob, _) = scene.cluster.client(2, "bob");
+    scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
+    scene.cluster.settle();
+    assert_eq!(scene.events(0, &ann).len(), 2, "bob and his client");
+    scene.resume(1, 2);
+    let ann = scene.resume(2, 2);
+    scene.cluster.live(2_000);
+    assert_eq!(scene.events(2, &ann), [Value::Null; 0]);
+}
+
+#[test]
 fn client_that_was_lost_on_a_node_that_never_announced_it_is_shown_offline() {
     let mut scene = MigrationFixture::new();
     let watcher = watch(&mut scene.cluster, 2);

@@ -31,17 +31,22 @@ impl ReceivedElsewhere {
         let Some(watched) = event.watched_version() else {
             return (!self.has_received(event)).then(|| event.clone());
         };
-        let known = self.presence_versions.iter().find(|(channel, _)| *channel == watched.channel);
-        match known.map(|(_, version)| *version) {
-            Some(version) if watched.version <= version => None,
+        match self.presence_version(&watched.channel) {
+            version if watched.version <= version => None,
             // A difference that overlaps with what the session has cannot be split, so it becomes a gap.
-            Some(version) if watched.from < version => {
+            version if watched.from < version => {
                 let mut tail = Vec::new();
                 json::channel_gap_tail(&mut tail, &watched.channel);
                 Some(Event::json(tail.into_boxed_slice(), now, SlowReader::Gap, pool))
             }
             _ => Some(event.clone()),
         }
+    }
+
+    /// The version of a watched channel that the session had when it came. 0: it did not watch it.
+    pub fn presence_version(&self, channel: &str) -> u64 {
+        let known = self.presence_versions.iter().find(|(known, _)| **known == *channel);
+        known.map_or(0, |(_, version)| *version)
     }
 
     /// The session gets the members of a channel, and from then on every change of them, even one that it knew before.

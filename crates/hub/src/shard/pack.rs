@@ -62,8 +62,13 @@ impl Shard {
         for channel in &channels {
             self.presence.rooms().end_tick(&mut self.core, channel);
         }
-        let known =
-            |channel: Arc<str>| self.presence.known_version(&channel).map(|version| (channel, version));
+        let marks = self.core.listener(id).and_then(|listener| listener.received_elsewhere.as_deref());
+        let known = |channel: Arc<str>| {
+            // It may come from a node that knew more.
+            let elsewhere = marks.map_or(0, |marks| marks.presence_version(&channel));
+            let version = self.presence.known_version(&channel)?.max(elsewhere);
+            Some((channel, version))
+        };
         let versions = channels.into_iter().filter_map(known).collect();
         let statuses = self.people.known_statuses(&self.core, id);
         let history = self.history.positions_of(&self.core, id);
