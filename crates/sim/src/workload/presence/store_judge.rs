@@ -192,12 +192,15 @@ impl PresenceJudge {
         }
     }
 
-    /// A join that changes nothing else also means that the user is back.
+    /// A join that changes nothing else also means that the user is back. A node that begins an epoch joins its clients
+    /// again.
     fn joined_since(&self, channel: usize, row: &Attendance, lost: LostClient) -> bool {
         let moved = |client: &ChannelClient| {
             let fact = self.clients.get(&client.client)?;
             let returned = fact.away.iter().filter_map(|away| away.until).max();
-            fact.joins.get(&channel).copied().max(returned).max(fact.connected)
+            let home = Writer { node: client.node.node.clone(), epoch: client.node.epoch };
+            let announced = self.nodes.get(&home).map(|node| node.opened_at);
+            fact.joins.get(&channel).copied().max(returned).max(fact.connected).max(announced)
         };
         row.connected().filter_map(moved).any(|moved| moved + PATIENCE_MS >= lost.at)
     }
