@@ -208,6 +208,23 @@ fn session_offered_to_a_dead_node_goes_to_the_node_of_its_client() {
 }
 
 #[test]
+fn client_that_waits_for_an_offer_that_comes_to_nothing_finds_its_session() {
+    let mut scene = MigrationFixture::new();
+    // The second node accepts the offer, but the first does not hear of it.
+    scene.cluster.set_fate(|from, _, packet| match (from, step_name(packet)) {
+        ("two", "give") => vec![],
+        _ => vec![0],
+    });
+    let now = scene.cluster.node(0).now;
+    scene.cluster.node(0).shards[0].drain(now, &["two".into()], DRAIN);
+    scene.cluster.live(50);
+    scene.resume(2, 0);
+    scene.cluster.heal();
+    assert_eq!(scene.owners(), [2]);
+    scene.resume(1, 0);
+}
+
+#[test]
 fn node_that_was_offered_a_session_and_adopts_it_finds_it() {
     let mut scene = MigrationFixture::new();
     // The nodes listen for it, but the owner is not notified.

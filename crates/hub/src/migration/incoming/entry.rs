@@ -20,6 +20,8 @@ pub(super) struct IncomingMove {
     pub id: MoveId,
     pub claim: SessionClaim,
     pub detached_only: bool,
+    /// A stopping node offered the session; no client asked for it, or the offer came first.
+    pub is_offered: bool,
     pub stage: IncomingStage,
     /// The node that has the session.
     pub owner: Arc<str>,
@@ -69,6 +71,7 @@ impl IncomingMove {
             id,
             claim: SessionClaim::Secret,
             detached_only: false,
+            is_offered: false,
             stage,
             owner,
             names: Vec::new(),

@@ -160,7 +160,7 @@ impl IncomingMoves {
             None => self.begin(core, id, IncomingStage::Subscribing),
         };
         (incoming.id, incoming.began, incoming.stage) = (id, core.now, IncomingStage::Subscribing);
-        (incoming.owner, incoming.names) = (from.clone(), names);
+        (incoming.owner, incoming.names, incoming.is_offered) = (from.clone(), names, true);
         self.moves.insert(half, incoming);
         self.subscribe(core, watched, half);
     }
@@ -363,8 +363,12 @@ impl IncomingMoves {
             // The node stops: waiting clients get that reason, and will find the session on another node.
             return;
         }
+        // An offer that came to nothing says nothing about the session: its clients look for it again.
+        let is_final = !(incoming.is_offered && *result == LookupResult::NotFound);
         for link in incoming.links {
-            self.results.insert(link, (half, result.clone()));
+            if is_final {
+                self.results.insert(link, (half, result.clone()));
+            }
             core.effects.ready.push(link);
         }
     }
