@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tavern_hub::*;
 use tavern_store::memory::{WorkFault, WorkOutcome};
-use tavern_store::{Read, Work};
+use tavern_store::{Read, RowKey, Work};
 
 const DRAIN: u64 = 15_000;
 
@@ -222,6 +222,31 @@ fn client_that_waits_for_an_offer_that_comes_to_nothing_finds_its_session() {
     scene.cluster.heal();
     assert_eq!(scene.owners(), [2]);
     scene.resume(1, 0);
+}
+
+#[test]
+fn late_copy_of_an_offer_does_not_lose_messages() {
+    let mut scene = MigrationFixture::new();
+    // The second node fails to take the session from the store, and its answer is lost. The offer arrives once more.
+    scene.cluster.set_fate(|from, _, packet| match (from, step_name(packet)) {
+        ("one", "offer") => vec![0, 2_000],
+        ("two", "no") => vec![],
+        _ => vec![0],
+    });
+    scene.cluster.set_work_fate(|node, work| {
+        let session = |key: &RowKey| matches!(key, RowKey::Session(_));
+        let takes = matches!(work, Work::Commit(commit) if commit.deletes.iter().any(session));
+        let outcome = if node == "two" && takes { WorkOutcome::FailBefore } else { WorkOutcome::Perform };
+        WorkFault { outcome, ..WorkFault::NONE }
+    });
+    let now = scene.cluster.node(0).now;
+    scene.cluster.node(0).shards[0].drain(now, &["two".into()], DRAIN);
+    scene.cluster.live(1_000);
+    scene.cluster.set_work_fate(|_, _| WorkFault::NONE);
+    scene.publish(1, "game#A", "1");
+    scene.cluster.live(10_000);
+    let ann = scene.resume(2, 0);
+    assert_eq!(data(&scene.events(2, &ann)), ["1"]);
 }
 
 #[test]

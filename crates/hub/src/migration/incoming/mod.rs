@@ -19,7 +19,7 @@ use crate::node::InterestState;
 use entry::{IncomingMove, IncomingStage, MOVE_MS};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tavern_domain::{ClientId, Identity, Rights, Scopes, SessionKey, Time};
 use tavern_store::{Found, Read, StoreAnswer, StoreError, Ticket, Work};
@@ -27,6 +27,10 @@ use tavern_wire::bus::migration::{MigrationAction, MovedSubscription};
 
 /// The delay before checking again whether another shard has finished the publishes it had in progress.
 const UNPUBLISHED_MS: u64 = 2;
+
+/// How long a move that this node gave up is remembered: longer than its owner keeps the session in the store for it.
+const GIVEN_UP_MS: u64 = 30_000;
+const GIVEN_UP_MAX: usize = 4_096;
 
 /// Links with this bit are not connections: incoming sessions wait for the bus under them.
 const WAIT_BIT: u32 = 1 << 31;
@@ -43,6 +47,8 @@ pub(super) struct IncomingMoves {
     waits: HashMap<u32, u64, RandomState>,
     last_wait: u32,
     requests: HashMap<Ticket, (MoveId, IncomingRequest), RandomState>,
+    /// The numbers of moves that this node gave up, and when: nothing is collected for them any more.
+    given_up: VecDeque<(Time, u64)>,
     /// The node stops.
     refuses: bool,
 }
@@ -151,7 +157,9 @@ impl IncomingMoves {
             return;
         }
         let busy = known.is_some_and(IncomingMove::is_under_way);
-        if busy || self.refuses || core.find_any_session(id.key).is_some() {
+        // A late copy of the offer: the session may be in the store since the first attempt, and events were missed.
+        let given_up = self.given_up.iter().any(|(_, number)| *number == id.number);
+        if busy || given_up || self.refuses || core.find_any_session(id.key).is_some() {
             return send(core, Some(from), id, MigrationAction::No);
         }
         // Its client may already be here and wait for it.
@@ -358,6 +366,9 @@ impl IncomingMoves {
         if incoming.is_under_way() {
             // The owner need not wait for this node. If the owner itself refused, it ignores this.
             send(core, Some(&incoming.owner), incoming.id, MigrationAction::No);
+            self.given_up.retain(|(at, _)| core.now.since(*at) < GIVEN_UP_MS);
+            self.given_up.truncate(GIVEN_UP_MAX - 1);
+            self.given_up.push_front((core.now, incoming.id.number));
         }
         if self.refuses {
             // The node stops: waiting clients get that reason, and will find the session on another node.
