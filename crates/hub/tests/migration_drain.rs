@@ -300,14 +300,14 @@ fn client_whose_session_is_being_adopted_waits_for_it() {
             scene.cluster.node(at).shards[0].core.node().set_other_nodes(vec![other.into()]);
         }
         // One node has removed the session from the store and does not use it yet. Its client is on the third node.
-        scene.cluster.node(adopter).shards[0].core.node().set_adopting(true);
+        scene.cluster.node(adopter).shards[0].core.node().adoption.begin();
         let mut caller = scene.cluster.node(2).socket();
         let hello = scene.hello("ann", 0);
         assert_eq!(scene.cluster.node(2).flow(&mut caller, &hello).0, Flow::Wait);
         scene.cluster.live(500);
         let now = scene.cluster.node(adopter).now;
         assert!(scene.cluster.node(adopter).shards[0].adopt(now, &packed[0]));
-        scene.cluster.node(adopter).shards[0].core.node().set_adopting(false);
+        scene.cluster.node(adopter).shards[0].core.node().adoption.end();
         scene.cluster.live(500);
         assert_eq!(scene.cluster.send(2, &mut caller, &hello)["ok"]["resumed"], true, "{adopter}");
     }

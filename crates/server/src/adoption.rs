@@ -50,9 +50,9 @@ impl Adoption {
     /// One check: which nodes are alive, and which sessions the others left. At the start this node has published
     /// nothing yet.
     pub async fn check(&self, at_start: bool) -> Result<(), StoreClientError> {
-        self.node.set_adopting(true);
+        self.node.adoption.begin();
         let checked = self.adopt_left(at_start).await;
-        self.node.set_adopting(false);
+        self.node.adoption.end();
         checked
     }
 

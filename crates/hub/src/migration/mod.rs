@@ -105,7 +105,7 @@ impl Migration {
             }
             None if core.ended.has(id.half()) => MigrationAction::Ended,
             // It may be on its way from the store to this node.
-            None if core.node.is_adopting() => MigrationAction::Moving,
+            None if core.node.adoption.is_in_progress() => MigrationAction::Moving,
             None => MigrationAction::No,
         };
         send(core, Some(from), id, answer);

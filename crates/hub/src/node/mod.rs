@@ -1,5 +1,6 @@
 //! The state that all shards of one node share: settings, the registry of names, counters, the token verifier.
 
+mod adoption;
 pub mod blocks;
 pub mod bus_interests;
 mod bus_messages;
@@ -13,6 +14,7 @@ pub mod registry;
 pub mod session_slots;
 pub mod stats;
 
+use adoption::AdoptionCheck;
 use blocks::Blocks;
 use bus_interests::BusInterests;
 pub use bus_interests::{InterestState, RELEASE_AFTER_MS};
@@ -62,6 +64,7 @@ pub struct Node {
     pub blocks: Blocks,
     /// How many users and sessions there are.
     pub population: Population,
+    pub adoption: AdoptionCheck,
     pub(crate) name: Arc<str>,
     epoch: AtomicU64,
     /// The presence topic has a subscription.
@@ -74,8 +77,6 @@ pub struct Node {
     deletion_lag_ms: AtomicU64,
     /// The names of the other live nodes, as of the last heartbeat.
     other_nodes: Mutex<Arc<[Arc<str>]>>,
-    /// This node looks for sessions that stopped nodes left in the store.
-    adopting: AtomicBool,
     /// By shard: how many clients pull events there.
     pulls: Vec<AtomicUsize>,
     /// Some kind of channel has history.
@@ -107,6 +108,7 @@ impl Node {
             session_slots,
             blocks: Blocks::default(),
             population: Population::default(),
+            adoption: AdoptionCheck::default(),
             has_history: settings.has_history(),
             history_kinds: settings.history_kinds(),
             has_retained: AtomicBool::new(false),
@@ -122,7 +124,6 @@ impl Node {
             revoked_keys: RwLock::default(),
             deletion_lag_ms: AtomicU64::new(0),
             other_nodes,
-            adopting: AtomicBool::new(false),
             pulls,
         })
     }
@@ -239,16 +240,6 @@ impl Node {
     /// Set at each heartbeat.
     pub fn set_other_nodes(&self, names: Vec<Arc<str>>) {
         *self.other_nodes.lock().unwrap_or_else(PoisonError::into_inner) = names.into();
-    }
-
-    /// Whether this node looks for sessions that stopped nodes left in the store: any session may be among them.
-    pub fn is_adopting(&self) -> bool {
-        self.adopting.load(Ordering::Acquire)
-    }
-
-    /// Set before the nodes are read, and cleared when the sessions that were found are on their shards.
-    pub fn set_adopting(&self, adopting: bool) {
-        self.adopting.store(adopting, Ordering::Release);
     }
 
     /// One shard's part of the memory limit for mailboxes.

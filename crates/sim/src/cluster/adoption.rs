@@ -134,7 +134,7 @@ pub(super) fn end_look(cluster: &mut Cluster, at: usize) {
         return;
     }
     running.adoption.stage = AdoptionStage::Idle;
-    running.hub.set_adopting(false);
+    running.hub.adoption.end();
     let again = std::mem::take(&mut running.adoption.again);
     running.adoption.due = Some(if again { now } else { now + heartbeat_ms });
     running.adoption.looked = true;
@@ -146,7 +146,7 @@ pub(super) fn look_for_sessions(cluster: &mut Cluster, at: usize) {
     if let Some(running) = cluster.nodes[at].awake().filter(|running| running.leaves_by.is_none()) {
         // A subscription that the bus refused at the start is requested again, as an engine does when it reconnects.
         running.hub.listen();
-        running.hub.set_adopting(true);
+        running.hub.adoption.begin();
         running.adoption.begin(&mut running.port);
     }
 }

@@ -172,7 +172,7 @@ pub(super) fn open(cluster: &mut Cluster, at: usize) {
         adopt(&mut running, stored, node.local(cluster.now), false);
     }
     if cluster.moves {
-        running.hub.set_adopting(true);
+        running.hub.adoption.begin();
         running.adoption.begin(&mut running.port);
     } else if adopted.is_empty() {
         running.ready = true;

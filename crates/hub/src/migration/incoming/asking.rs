@@ -72,7 +72,7 @@ impl IncomingMoves {
                     self.ask_all(core, half);
                 } else if other_nodes.is_empty() || !other_nodes.iter().all(has_none) {
                     // Others have not answered yet.
-                } else if core.node.is_adopting() {
+                } else if core.node.adoption.is_in_progress() {
                     // A node that stopped may have left it in the store, and another one may adopt it.
                     incoming.without.clear();
                 } else {
