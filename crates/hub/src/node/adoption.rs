@@ -1,5 +1,5 @@
-//! Whether this node looks for sessions that stopped nodes left in the store. Any session may be among them, so that
-//! nobody may conclude in the meantime that a session does not exist.
+//! Whether this node looks for sessions that stopped nodes left in the store. Any session may be among them: until the
+//! check ends, no node may conclude that a session does not exist.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -20,7 +20,7 @@ pub(super) struct IncomingMove {
     pub id: MoveId,
     pub claim: SessionClaim,
     pub detached_only: bool,
-    /// A stopping node offered the session; no client asked for it, or the offer came first.
+    /// A stopping node has offered the session, perhaps after a client here had asked for it.
     pub is_offered: bool,
     pub stage: IncomingStage,
     /// The node that has the session.
