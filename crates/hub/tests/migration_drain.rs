@@ -352,7 +352,7 @@ fn adopted_watcher_gets_changes_even_if_its_channel_could_not_be_read_at_first()
     let (mut bob, _) = scene.cluster.client(2, "bob");
     scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
     scene.cluster.live(100);
-    assert_eq!(scene.events(1, &ann).len(), 2, "bob and his client");
+    assert_eq!(scene.events(1, &ann).len(), 2, "bob and bob's client");
 }
 
 #[test]

@@ -211,7 +211,7 @@ fn watcher_that_reads_the_members_again_on_a_node_that_knows_less_gets_the_chang
     let (mut bob, _) = scene.cluster.client(2, "bob");
     scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
     scene.cluster.settle();
-    assert_eq!(scene.events(0, &ann).len(), 2, "bob and his client");
+    assert_eq!(scene.events(0, &ann).len(), 2, "bob and bob's client");
     let mut ann = scene.resume(1, 2);
     let reply = scene.cluster.send(1, &mut ann, watch_game);
     assert_eq!(reply["ok"]["members"]["count"], 0, "the second node does not know of bob: {reply}");
@@ -235,7 +235,7 @@ fn watcher_that_passes_through_a_node_that_knows_less_gets_no_change_twice() {
     let (mut bob, _) = scene.cluster.client(2, "bob");
     scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
     scene.cluster.settle();
-    assert_eq!(scene.events(0, &ann).len(), 2, "bob and his client");
+    assert_eq!(scene.events(0, &ann).len(), 2, "bob and bob's client");
     scene.resume(1, 2);
     let ann = scene.resume(2, 2);
     scene.cluster.live(2_000);
@@ -321,7 +321,7 @@ fn session_that_moves_before_it_got_its_statuses_gets_all_of_them_on_the_new_nod
     for whom in ["bob", "cid"] {
         scene.cluster.send(2, &mut tab, &format!(r#"{{"op":"follow","user":"{whom}"}}"#));
     }
-    // Bob is known on the first node, because ann follows him. Cid is not, and is read slowly.
+    // Bob is known on the first node, because ann follows bob. Cid is not, and is read slowly.
     let mut ann = scene.ann.clone();
     scene.cluster.send(0, &mut ann, r#"{"op":"follow","user":"bob"}"#);
     scene.cluster.set_work_fate(|node, work| {
