@@ -17,6 +17,9 @@ pub struct PartiesClient {
     /// Another session of the user has acknowledged messages up to this one: what this session had not received by then
     /// it may never get.
     pub acknowledged: u64,
+    /// The pending command was sent before another session of the user changed something: its reply may show an older
+    /// party.
+    pub outdated: bool,
     /// A command whose outcome is unknown: it is sent again under the same request id.
     pub order: Option<PartyOrder>,
     /// The last order whose outcome is known.
@@ -127,6 +130,7 @@ impl PartiesClient {
             go_id: 1,
             party: None,
             acknowledged: 0,
+            outdated: false,
             order: None,
             done: None,
             sent_at: Time(0),
@@ -144,8 +148,20 @@ impl PartiesClient {
         }
     }
 
+    /// Another session of the user has changed something that this one may not be told.
+    pub fn outdate(&mut self) {
+        self.outdated = !self.link.is_idle();
+    }
+
     /// A reply shows their party. It is ignored if they know a later version.
     pub fn learn_party(&mut self, party: Option<PartySnapshot>) {
+        if self.outdated {
+            self.party = None;
+            if !self.link.todo.contains(&PartiesCommand::Get) {
+                self.link.todo.push_back(PartiesCommand::Get);
+            }
+            return;
+        }
         let known = self.party.as_ref().and_then(|known| known.as_ref());
         let is_old = match (&party, known) {
             (Some(party), Some(known)) => party.id == known.id && party.version < known.version,

@@ -28,13 +28,7 @@ impl PartiesWorkload {
             PartiesCommand::Bye => r#""op":"bye""#.into(),
             PartiesCommand::Say(number) => format!(r#""op":"party.say","data":{number}"#),
             PartiesCommand::Ack => {
-                let (user, message_id) = (client.link.user.clone(), client.message_id);
-                self.judge.inbox.acknowledge(&user, message_id);
-                for other in self.clients.iter_mut().filter(|other| other.link.user == user) {
-                    if other.message_id < message_id {
-                        other.acknowledged = other.acknowledged.max(message_id);
-                    }
-                }
+                self.acknowledge(who);
                 let client = &self.clients[who];
                 format!(r#""op":"ack","seq":{}"#, client.link.seq)
             }
@@ -44,8 +38,21 @@ impl PartiesWorkload {
             }
         };
         let client = &mut self.clients[who];
-        client.sent_at = cluster.now;
+        (client.sent_at, client.outdated) = (cluster.now, false);
         client.link.send(cluster, command, &body);
+    }
+
+    /// A client acknowledges what it has received, for all sessions of its user.
+    pub(super) fn acknowledge(&mut self, who: usize) {
+        let client = &self.clients[who];
+        let (user, message_id) = (client.link.user.clone(), client.message_id);
+        self.judge.inbox.acknowledge(&user, message_id);
+        for other in self.clients.iter_mut().filter(|other| other.link.user == user) {
+            if other.message_id < message_id {
+                other.acknowledged = other.acknowledged.max(message_id);
+                other.outdate();
+            }
+        }
     }
 
     pub(super) fn receive_frame(&mut self, cluster: &mut Cluster, who: usize, frame: &Value) -> Outcome {
@@ -139,6 +146,7 @@ impl PartiesWorkload {
         {
             let client = &mut self.clients[other];
             client.party = None;
+            client.outdate();
             if client.link.todo.is_empty() {
                 client.catch_up();
             }

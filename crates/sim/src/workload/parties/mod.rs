@@ -133,13 +133,14 @@ impl PartiesWorkload {
     }
 
     fn connect(&mut self, cluster: &mut Cluster, who: usize, node: usize, shard: usize) {
-        let client = &mut self.clients[who];
+        let client = &self.clients[who];
         if client.link.connection.is_some() || node >= NODES || !cluster.nodes[node].is_open() {
             return;
         }
         if client.link.session.is_some() {
-            self.judge.inbox.acknowledge(&client.link.user, client.message_id);
+            self.acknowledge(who);
         }
+        let client = &mut self.clients[who];
         client.sent_at = cluster.now;
         client.link.connect(cluster, who, node, shard, PartiesCommand::Hello);
     }
