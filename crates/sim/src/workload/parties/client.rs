@@ -17,8 +17,7 @@ pub struct PartiesClient {
     /// Another session of the user has acknowledged messages up to this one: what this session had not received by then
     /// it may never get.
     pub acknowledged: u64,
-    /// The pending command was sent before another session of the user changed something: its reply may show an older
-    /// party.
+    /// The pending command was sent before the party changed: its reply may show an older one.
     pub outdated: bool,
     /// A command whose outcome is unknown: it is sent again under the same request id.
     pub order: Option<PartyOrder>,
@@ -148,7 +147,7 @@ impl PartiesClient {
         }
     }
 
-    /// Another session of the user has changed something that this one may not be told.
+    /// The party has changed, or another session of the user was told of a change.
     pub fn outdate(&mut self) {
         self.outdated = !self.link.is_idle();
     }

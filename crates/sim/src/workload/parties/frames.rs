@@ -243,6 +243,7 @@ impl PartiesWorkload {
                 client.message_id =
                     self.judge.inbox.check_event(&client.link.user, client.message_id, event)?;
                 client.party = None;
+                client.outdate();
                 match event["cmd"].as_str() {
                     Some("invite") => client.invites.extend(event["party_id"].as_u64()),
                     Some("invite_cancel") => client.invites.retain(|id| event["party_id"] != *id),
