@@ -32,6 +32,14 @@ fn stop(scene: &mut MigrationFixture, ms: u64) -> Vec<PackedSession> {
     packed
 }
 
+/// The same, and no other node hears of the offers.
+fn stop_without_offers(scene: &mut MigrationFixture) -> Vec<PackedSession> {
+    scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "offer" { vec![] } else { vec![0] });
+    let packed = stop(scene, 20_000);
+    scene.cluster.heal();
+    packed
+}
+
 #[test]
 fn sessions_move_to_other_nodes_and_go_on_collecting_events() {
     let mut scene = MigrationFixture::new();
@@ -208,6 +216,26 @@ fn session_offered_to_a_dead_node_goes_to_the_node_of_its_client() {
 }
 
 #[test]
+fn single_command_does_not_take_an_offered_session_from_its_connection() {
+    let mut scene = MigrationFixture::new();
+    scene.cluster.crash(1);
+    let now = scene.cluster.node(0).now;
+    scene.cluster.node(0).shards[0].drain(now, &["two".into()], DRAIN);
+    scene.cluster.settle();
+    let (key, node) = read_session(&scene.session).unwrap();
+    let node = node.to_owned();
+    let command = SessionLookup { key, node: &node, identity: None, detached_only: true };
+    let hello = SessionLookup { detached_only: false, ..command.clone() };
+    for (lookup, link, owners) in [(command, LinkId(901), &[][..]), (hello, LinkId(902), &[2])] {
+        let now = scene.cluster.node(2).now;
+        assert_eq!(scene.cluster.node(2).shards[0].look_up(now, &lookup, link), LookupResult::Wait);
+        scene.cluster.live(500);
+        scene.cluster.node(2).shards[0].release_link(link);
+        assert_eq!(scene.owners(), *owners);
+    }
+}
+
+#[test]
 fn client_that_waits_for_an_offer_that_comes_to_nothing_finds_its_session() {
     let mut scene = MigrationFixture::new();
     // The second node accepts the offer, but the first does not hear of it.
@@ -293,9 +321,7 @@ fn session_that_no_node_takes_is_packed_and_can_be_adopted_by_any_node() {
 fn client_whose_session_is_being_adopted_waits_for_it() {
     for adopter in [1, 2] {
         let mut scene = MigrationFixture::new();
-        scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "offer" { vec![] } else { vec![0] });
-        let packed = stop(&mut scene, 20_000);
-        scene.cluster.heal();
+        let packed = stop_without_offers(&mut scene);
         for (at, other) in [(1, "three"), (2, "two")] {
             scene.cluster.node(at).shards[0].core.node().set_other_nodes(vec![other.into()]);
         }
@@ -318,9 +344,7 @@ fn adopted_watcher_gets_a_gap_for_missed_presence_changes() {
     let mut scene = MigrationFixture::new();
     let mut ann = scene.ann.clone();
     scene.cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
-    scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "offer" { vec![] } else { vec![0] });
-    let packed = stop(&mut scene, 20_000);
-    scene.cluster.heal();
+    let packed = stop_without_offers(&mut scene);
     let (mut bob, _) = scene.cluster.client(2, "bob");
     scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
     let now = scene.cluster.node(1).now;
@@ -335,9 +359,7 @@ fn adopted_watcher_gets_changes_even_if_its_channel_could_not_be_read_at_first()
     let mut scene = MigrationFixture::new();
     let mut ann = scene.ann.clone();
     scene.cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
-    scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "offer" { vec![] } else { vec![0] });
-    let packed = stop(&mut scene, 20_000);
-    scene.cluster.heal();
+    let packed = stop_without_offers(&mut scene);
     scene.cluster.set_work_fate(|node, work| {
         let fails = node == "two" && matches!(work, Work::Read(Read::Roster { .. }));
         let outcome = if fails { WorkOutcome::FailBefore } else { WorkOutcome::Perform };
@@ -362,9 +384,7 @@ fn adopted_watcher_of_a_channel_that_became_empty_gets_a_gap() {
     let (mut bob, _) = scene.cluster.client(2, "bob");
     scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
     scene.cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
-    scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "offer" { vec![] } else { vec![0] });
-    let packed = stop(&mut scene, 20_000);
-    scene.cluster.heal();
+    let packed = stop_without_offers(&mut scene);
     scene.cluster.send(2, &mut bob, r#"{"op":"leave","channel":"game#A"}"#);
     let now = scene.cluster.node(1).now;
     assert!(scene.cluster.node(1).shards[0].adopt(now, &packed[0]));
@@ -378,9 +398,7 @@ fn session_adopted_late_gets_a_gap_for_each_subscription() {
     let mut scene = MigrationFixture::new();
     scene.publish(2, "game#A", "1");
     scene.cluster.settle();
-    scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "offer" { vec![] } else { vec![0] });
-    let packed = stop(&mut scene, 20_000);
-    scene.cluster.heal();
+    let packed = stop_without_offers(&mut scene);
     scene.publish(2, "game#A", "2");
     let now = scene.cluster.node(1).now;
     assert!(scene.cluster.node(1).shards[0].adopt_late(now, &packed[0]));

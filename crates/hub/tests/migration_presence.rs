@@ -11,6 +11,13 @@ use tavern_hub::*;
 use tavern_store::memory::{WorkFault, WorkOutcome};
 use tavern_store::{Read, Row, Work};
 
+fn hide_changes_from_the_second_node(scene: &mut MigrationFixture) {
+    scene.cluster.set_fate(|_, to, packet| match (to, packet.subject.kind()) {
+        ("two", "_presence") => vec![],
+        _ => vec![0],
+    });
+}
+
 #[test]
 fn move_of_a_present_client_is_not_shown_to_watchers() {
     let mut scene = MigrationFixture::new();
@@ -178,10 +185,7 @@ fn watcher_that_knows_more_than_its_new_node_gets_a_gap_instead_of_a_difference(
     scene.cluster.send(2, &mut cid, r#"{"op":"join","channel":"game#A"}"#);
     let stale = watch(&mut scene.cluster, 1);
     // The second node misses the changes made on the third.
-    scene.cluster.set_fate(|_, to, packet| match (to, packet.subject.kind()) {
-        ("two", "_presence") => vec![],
-        _ => vec![0],
-    });
+    hide_changes_from_the_second_node(&mut scene);
     let (mut bob, _) = scene.cluster.client(2, "bob");
     scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
     scene.cluster.send(2, &mut bob, r#"{"op":"leave","channel":"game#A"}"#);
@@ -204,10 +208,7 @@ fn watcher_that_reads_the_members_again_on_a_node_that_knows_less_gets_the_chang
     let watch_game = r#"{"op":"subscribe","channel":"game#A","presence":true}"#;
     scene.cluster.send(0, &mut ann, watch_game);
     let stale = watch(&mut scene.cluster, 1);
-    scene.cluster.set_fate(|_, to, packet| match (to, packet.subject.kind()) {
-        ("two", "_presence") => vec![],
-        _ => vec![0],
-    });
+    hide_changes_from_the_second_node(&mut scene);
     let (mut bob, _) = scene.cluster.client(2, "bob");
     scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
     scene.cluster.settle();
@@ -228,10 +229,7 @@ fn watcher_that_passes_through_a_node_that_knows_less_gets_no_change_twice() {
     let mut ann = scene.ann.clone();
     scene.cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
     let _stale = watch(&mut scene.cluster, 1);
-    scene.cluster.set_fate(|_, to, packet| match (to, packet.subject.kind()) {
-        ("two", "_presence") => vec![],
-        _ => vec![0],
-    });
+    hide_changes_from_the_second_node(&mut scene);
     let (mut bob, _) = scene.cluster.client(2, "bob");
     scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
     scene.cluster.settle();

@@ -153,13 +153,17 @@ fn slow_reader_gets_a_gap_in_place_of_dropped_events() {
     assert_eq!(data, [7, 8, 9, 10]);
 }
 
-#[test]
-fn slow_reader_is_closed_if_its_kind_is_configured_so() {
+fn node_that_closes_slow_readers() -> TestNode {
     let mut settings = Settings { mailbox_events: 4, ..Settings::default() };
     settings
         .kinds
         .insert("game".into(), KindRules { slow_reader: SlowReader::Close, ..KindRules::default() });
-    let mut node = TestNode::new(settings);
+    TestNode::new(settings)
+}
+
+#[test]
+fn slow_reader_is_closed_if_its_kind_is_configured_so() {
+    let mut node = node_that_closes_slow_readers();
     let (mut ann, hello) = node.client("ann");
     node.send(&mut ann, SUBSCRIBE);
     for n in 1..=10 {
@@ -177,11 +181,7 @@ fn slow_reader_is_closed_if_its_kind_is_configured_so() {
 
 #[test]
 fn session_of_a_slow_reader_does_not_expire_before_its_connection_is_closed() {
-    let mut settings = Settings { mailbox_events: 4, ..Settings::default() };
-    settings
-        .kinds
-        .insert("game".into(), KindRules { slow_reader: SlowReader::Close, ..KindRules::default() });
-    let mut node = TestNode::new(settings);
+    let mut node = node_that_closes_slow_readers();
     let (mut ann, hello) = node.client("ann");
     node.send(&mut ann, SUBSCRIBE);
     node.pass(200_000);
