@@ -73,6 +73,7 @@ function visit(args, signal) {
   return {
     args, signal, each,
     mode: () => latest?.mode,
+    node: () => latest?.node,
     draw: (...children) => signal.aborted || put(main, ...children),
     /** Calls `act` with the overview numbers now and each second. */
     tick(act) {

@@ -43,7 +43,7 @@ export function user(visit) {
   const places = table('Channels', [
     { name: 'Channel', cell: ({ channel }) => link(channel, 'channels', channel) },
     { name: 'Since', still: true, cell: ({ since }) => ago(since) },
-    { name: 'Clients', wide: true, cell: ({ clients, gone_in_ms: gone, leaving }) => [leaving && badge(`offline in ${span(gone)}`, 'warn'), clients.map(client)] },
+    { name: 'Clients', wide: true, cell: ({ clients, gone_in_ms: gone, leaving }) => [leaving && badge(`offline in ${span(gone)}`, 'warn'), clients.map((one) => client(visit, one))] },
   ], ({ channel }) => channel);
   const where = h('div');
   const inbox = h('div');
@@ -51,7 +51,7 @@ export function user(visit) {
   const sub = h('span', {}, 'Loading …');
   const buttons = h('div', { class: 'actions' });
   const sessions = table('Sessions', [
-    { name: 'Client', cell: ({ client: id }) => h('a', { href: to('sessions', id), class: 'name mono' }, id.slice(0, 10)) },
+    { name: 'Client', cell: (row) => sessionLink(visit, row) },
     { name: 'Transport', cell: ({ transport, moving }) => [transport ?? 'none: waiting for the client', moving && badge('moving', 'warn')] },
     { name: 'Node', cell: ({ node }) => node },
     { name: 'Since', still: true, cell: ({ since }) => ago(since) },
@@ -89,9 +89,15 @@ export function user(visit) {
   });
 }
 
-function client({ client: id, node, since, state, lost_at: lost, kept_until: until }) {
+/** A node describes its own sessions only. */
+function sessionLink(visit, { client: id, node }) {
+  const known = node === visit.node();
+  return h(known ? 'a' : 'span', { ...(known ? { href: to('sessions', id) } : { title: `The dashboard of ${node} has its details` }), class: 'name mono' }, id.slice(0, 10));
+}
+
+function client(visit, { client: id, node, since, state, lost_at: lost, kept_until: until }) {
   return h('div', { class: 'client' },
-    h('a', { href: to('sessions', id), class: 'name mono' }, id.slice(0, 10)),
+    sessionLink(visit, { client: id, node }),
     ` on ${node}, since ${ago(since)}`,
     lost !== undefined && badge(`lost, resumable for ${span(until - now())}`, 'warn'),
     state !== null && h('code', {}, text(state, 120)));

@@ -42,7 +42,7 @@ impl Engine {
             }
             false => Command::new("sh"),
         };
-        let script = include_str!("../../../crates/engines/tests/support/postgres.sh");
+        let script = include_str!("../../../crates/engines/tests/it/postgres.sh");
         command.args(["-c", script, "postgres.sh", &address.port().to_string(), "durable"]);
         let mut child = command
             .stdin(Stdio::piped())

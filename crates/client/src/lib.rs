@@ -55,11 +55,11 @@ mod signature;
 mod tls;
 
 pub use api::{
-    Api, Backend, ClusterNumbers, ConnectionNumbers, CreatedKey, DeadLetter, DeliveryAttempt,
+    Api, Backend, BanSummary, ClusterNumbers, ConnectionNumbers, CreatedKey, DeadLetter, DeliveryAttempt,
     DisconnectOptions, EventsPublished, KeySummary, NewEvent, NodeNumbers, PublishRefusal, Published, Pulled,
     ReachedSessions, ReplayFrom, Replayed, ServerStats, SessionSummary, SessionsOfUser, Subscription,
-    SubscriptionPut, SubscriptionSettings, TicketResult, Topic, UserChannel, UserClient, UserReport,
-    UserSummary,
+    SubscriptionPut, SubscriptionSettings, TicketResult, Topic, UserChannel, UserClient, UserPage,
+    UserReport, UserSummary,
 };
 pub use auth::Auth;
 pub use channel::{Channel, LivePresence, Pattern};

@@ -1,6 +1,7 @@
 //! TLS trust: the certificate authorities that browsers trust, or those of a file.
 
 use crate::Error;
+use rustls::CertificateError;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -33,6 +34,51 @@ pub(crate) fn default_tls() -> Arc<ClientConfig> {
     with_roots(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
 }
 
+/// What a failed connection says to people, if TLS is the cause: what is wrong, then what to do. rustls names its own types.
+pub(crate) fn explain(error: &(dyn std::error::Error + 'static), host: &str) -> Option<String> {
+    let mut cause = Some(error);
+    while let Some(known) = cause {
+        if let Some(error) = known.downcast_ref::<rustls::Error>() {
+            return Some(in_words(error, host));
+        }
+        // The source of an `io::Error` is that of what it wraps, not what it wraps.
+        cause = match known.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+            Some(wrapped) => Some(wrapped),
+            None => known.source(),
+        };
+    }
+    None
+}
+
+fn in_words(error: &rustls::Error, host: &str) -> String {
+    match error {
+        rustls::Error::InvalidMessage(_) => {
+            format!("{host} does not speak TLS at this port; use http:// or the port for https")
+        }
+        rustls::Error::InvalidCertificate(why) => match why {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
+                "the certificate of {host} is signed by no authority that this client trusts (it may be self-signed)"
+            ),
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                format!("the certificate of {host} has expired; renew it")
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                format!("the certificate of {host} is not valid yet; check the clocks")
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                format!("the certificate is not for {host}; use a name that it contains")
+            }
+            // What `openssl req -x509` makes.
+            CertificateError::Other(other) if other.0.to_string().contains("CaUsedAsEndEntity") => format!(
+                "the certificate of {host} is self-signed as that of an authority and cannot be a server's; make one with \
+                 basicConstraints=CA:FALSE"
+            ),
+            why => format!("the certificate of {host} is not valid: {why}"),
+        },
+        error => format!("no TLS connection to {host}: {error}"),
+    }
+}
+
 fn with_roots(roots: RootCertStore) -> Arc<ClientConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
@@ -43,6 +89,21 @@ fn with_roots(roots: RootCertStore) -> Arc<ClientConfig> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failures_are_explained_without_the_words_of_the_library() {
+        use rustls::{Error, InvalidMessage};
+        let check = |error: Error, expected: &str| {
+            let wrapped = std::io::Error::other(std::io::Error::other(error));
+            let text = explain(&wrapped, "tavern.example").expect("TLS is the cause");
+            assert!(text.contains(expected) && !text.contains("InvalidContentType"), "{text}");
+        };
+        check(InvalidMessage::InvalidContentType.into(), "does not speak TLS at this port; use http://");
+        check(CertificateError::UnknownIssuer.into(), "signed by no authority that this client trusts");
+        check(CertificateError::Expired.into(), "has expired");
+        check(CertificateError::NotValidForName.into(), "is not for tavern.example");
+        assert_eq!(explain(&std::io::Error::other("refused"), "tavern.example"), None);
+    }
 
     #[test]
     fn text_without_certificates_is_refused() {

@@ -52,6 +52,8 @@ pub struct Identity {
     pub rights: Arc<Rights>,
     /// The session ends at this time, unless a fresh token arrives first. In node time; `NEVER`: no token.
     pub expires: Time,
+    /// When the token was issued, in seconds since 1970; 0: it does not say. Every session has an identity, so this is small.
+    pub issued_s: u32,
     /// API keys and dev mode have no rate limit.
     pub unlimited: bool,
     /// The scopes of an API key; none for tokens.
@@ -168,6 +170,7 @@ mod tests {
             name: None,
             rights: Arc::default(),
             expires,
+            issued_s: 0,
             unlimited: false,
             scopes: Scopes::NONE,
             key: key.map(Arc::from),

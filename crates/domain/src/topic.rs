@@ -18,6 +18,9 @@ pub const DELIVERIES: &str = "tavern.deliveries";
 /// Administrative actions. Only a key with the scope `admin` reads it.
 pub const AUDIT: &str = "tavern.audit";
 
+/// All topics of the server.
+pub const SYSTEM: [&str; 4] = [PRESENCE, PARTIES, DELIVERIES, AUDIT];
+
 pub fn is_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte);
     (1..=NAME_BYTES).contains(&text.len()) && text.bytes().all(allowed) && text != "." && text != ".."

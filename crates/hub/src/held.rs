@@ -35,6 +35,8 @@ impl HeldChange {
         visibility: Visibility,
     ) -> Option<(HeldChange, Attendance)> {
         let name = stored.or(carrier).and_then(|row| row.name.clone());
+        // A stored one may be newer than what this node knows of its user.
+        let visibility = stored.map_or(visibility, |row| row.visibility);
         let before = stored.map(|row| row.attendance.clone()).unwrap_or_default();
         let (mut attendance, mut changes) = (before.clone(), Vec::new());
         arrive(now, &mut attendance, carrier, None, &mut changes);

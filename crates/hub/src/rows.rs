@@ -5,10 +5,10 @@ use crate::user::own_channel;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::party::Membership;
-use tavern_domain::presence::{Attendance, NodeEpoch};
+use tavern_domain::presence::{Attendance, NodeEpoch, Visibility};
 use tavern_store::{
-    ChannelVersionBump, Commit, Deadline, Document, DocumentKey, NewInboxMessage, PresenceHold, PresenceKey,
-    PresenceRow, Row, RowKey, Versioned,
+    ChannelVersionBump, Commit, Deadline, Document, DocumentKey, Expect, NewInboxMessage, PresenceHold,
+    PresenceKey, PresenceRow, Row, RowKey, UserSnapshot, Versioned,
 };
 use tavern_wire::record::{self, RecordError, read_membership, write_membership};
 
@@ -51,6 +51,17 @@ pub(crate) fn own_key(user: &Arc<str>) -> PresenceKey {
 /// A member in the channel of a party.
 pub(crate) fn member_key(party: u64, user: &Arc<str>) -> PresenceKey {
     PresenceKey { channel: party_channel(party), user: user.clone() }
+}
+
+/// Who may see a user, as it is stored.
+pub(crate) fn stored_visibility(person: &UserSnapshot) -> Visibility {
+    person.known.as_ref().map(|row| row.row.visibility).unwrap_or_default()
+}
+
+/// A commit that relies on it expects this: it is decided again if the user changes it meanwhile.
+pub(crate) fn expected_user(user: &Arc<str>, person: &UserSnapshot) -> Expect {
+    let version = person.known.as_ref().map_or(0, |row| row.version);
+    Expect { key: RowKey::User(user.clone()), version }
 }
 
 /// The presence that a deadline is about.

@@ -3,7 +3,7 @@
 //!
 //!     cargo run -p tavern-local --example peer
 
-#[path = "../tests/support/protocol.rs"]
+#[path = "../tests/it/support/protocol.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
 mod protocol;
 

@@ -34,7 +34,7 @@ pub fn http(data: &[u8]) {
 pub fn token(data: &[u8]) {
     let secret = SecretText::new("a secret that only this check knows, with enough bytes");
     let verifier = Verifier::from_secret(&secret);
-    let login = LoginTime { wall: Time(1_000), node: Time(9_000), leeway_ms: 5 };
+    let login = LoginTime { wall: Time(1_000), node: Time(9_000), leeway_ms: 5, max_life_ms: 1 << 40 };
     let text = String::from_utf8_lossy(data);
     assert!(verifier.verify(&text, login).is_err(), "no one signed this");
     let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);

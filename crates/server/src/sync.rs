@@ -1,4 +1,4 @@
-//! The locks and atomics of the shard queue. `tests/shard_queue.rs` compiles the queue with loom's instead.
+//! The locks and atomics of the shard queue. `crates/interleavings` compiles the queue with loom's instead.
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub(crate) use std::sync::{Mutex, MutexGuard, PoisonError};

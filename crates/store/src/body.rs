@@ -25,6 +25,8 @@ pub struct SessionBody {
     /// When the session began.
     pub since: Time,
     pub token_expires: Time,
+    /// In seconds since 1970; 0: the token does not say.
+    pub token_issued_s: u32,
     pub unlimited: bool,
     pub scopes: Scopes,
     /// The id of the API key that opened it.
@@ -109,6 +111,7 @@ impl SessionBody {
             format: FORMAT,
             since: self.since.0,
             token_expires: self.token_expires.0,
+            token_issued_s: self.token_issued_s,
             unlimited: self.unlimited,
             polling: self.polling,
             lost: self.lost,
@@ -144,6 +147,7 @@ impl SessionBody {
         Ok(SessionBody {
             since: Time(record.since),
             token_expires: Time(record.token_expires),
+            token_issued_s: record.token_issued_s,
             unlimited: record.unlimited,
             polling: record.polling,
             lost: record.lost,
@@ -228,6 +232,8 @@ struct Record {
     dropped: Vec<DroppedRecord>,
     #[prost(uint64, tag = "21")]
     since: u64,
+    #[prost(uint32, tag = "22")]
+    token_issued_s: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -413,6 +419,7 @@ mod tests {
         SessionBody {
             since: Time(3),
             token_expires: Time::NEVER,
+            token_issued_s: 2,
             unlimited: true,
             scopes: [Scope::Publish, Scope::Admin].into_iter().collect(),
             key: Some("k1".into()),

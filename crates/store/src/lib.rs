@@ -14,6 +14,7 @@
 //! | `bus`, `subject`, `interest` | the contract of the bus, the names it routes by, what a node listens to |
 //! | `memory/` | the in-memory store and bus, with fault injection |
 //! | `conformance/` | what every engine must do, as cases that run against each of them |
+//! | `planted` | faults that the tests must find, in builds with the feature `planted-faults` |
 //! | `blocking` | waits for single answers, for tools and tests |
 //!
 //! The drivers are in `tavern-engines`.
@@ -77,6 +78,7 @@ pub mod log;
 pub mod memory;
 pub mod node;
 pub mod page;
+pub mod planted;
 pub mod presence;
 pub mod read;
 pub mod row;
@@ -104,6 +106,7 @@ pub use lease::{Lease, TakeLease};
 pub use log::{Append, Appended, LogEnds, LogEntry, LogPage, TopicPage, Trim};
 pub use node::{NodeRow, Writer};
 pub use page::{Page, Versioned};
+pub use planted::{planted, planted_every};
 pub use presence::{
     ChannelVersionBump, HeldPresence, PresenceHold, PresenceKey, PresencePage, PresenceRow, StalePresence,
 };

@@ -98,6 +98,23 @@ pub struct SessionSummary {
     pub other: Map<String, Value>,
 }
 
+/// A ban that is not over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BanSummary {
+    /// The user id.
+    pub user: String,
+    /// Milliseconds since 1970; None: until it is lifted.
+    pub until: Option<u64>,
+    /// Shown to the user.
+    pub reason: String,
+    /// When it began.
+    pub at: u64,
+    /// Members that this version of the client does not know.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
 /// What an order about a user's sessions has done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -204,6 +221,20 @@ impl Backend {
         let path = ["users", user, "ban"];
         let body = json!({"reason": reason, "until": until});
         self.api.call(ApiRequest::new("PUT", &path).body(&body)?).await
+    }
+
+    /// All bans that are not over.
+    ///
+    /// ```no_run
+    /// # async fn example(backend: tavern_client::Backend) -> Result<(), tavern_client::Error> {
+    /// for ban in backend.bans().await? {
+    ///     println!("{}: {}", ban.user, ban.reason);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn bans(&self) -> Result<Vec<BanSummary>, Error> {
+        self.api.list(&["bans"], "bans").await
     }
 
     /// Lifts the ban of a user.

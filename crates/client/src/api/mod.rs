@@ -12,8 +12,8 @@ mod users;
 
 pub use channels::{PublishRefusal, Published};
 pub use control::{
-    Backend, ClusterNumbers, ConnectionNumbers, DisconnectOptions, NodeNumbers, ReachedSessions, ServerStats,
-    SessionSummary, SessionsOfUser,
+    Backend, BanSummary, ClusterNumbers, ConnectionNumbers, DisconnectOptions, NodeNumbers, ReachedSessions,
+    ServerStats, SessionSummary, SessionsOfUser,
 };
 pub use keys::{CreatedKey, KeySummary};
 pub use parties::TicketResult;
@@ -22,7 +22,7 @@ pub use subscriptions::{
     SubscriptionSettings,
 };
 pub use topics::{EventsPublished, NewEvent, Topic};
-pub use users::{UserChannel, UserClient, UserReport, UserSummary};
+pub use users::{UserChannel, UserClient, UserPage, UserReport, UserSummary};
 
 use crate::address::{ServerUrl, encode};
 use crate::auth::{self, Auth, remaining};
@@ -257,6 +257,9 @@ fn checked(status: u16, body: Bytes) -> Result<Bytes, Error> {
 }
 
 fn unreachable(authority: &str, error: &hyper_util::client::legacy::Error) -> Error {
+    if let Some(why) = tls::explain(error, authority) {
+        return Error::new("unreachable", why);
+    }
     // Only the last cause says what happened: "connection refused", "invalid certificate".
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {

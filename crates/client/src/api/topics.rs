@@ -106,8 +106,8 @@ impl Api {
         self.list(&["topics"], "topics").await
     }
 
-    /// The stored events of a topic, the oldest first. `after` is the `next` of the previous page, or 0. Returns the
-    /// events as the server wrote them, and where the next page starts.
+    /// The stored events of a topic, the oldest first. `after` is the `seq` of the last known event, or 0.
+    /// Returns the events as the server wrote them, and the `after` of the next page.
     pub async fn browse_topic(
         &self,
         topic: &str,

@@ -25,6 +25,16 @@ pub struct UserSummary {
     pub other: Map<String, Value>,
 }
 
+/// A page of users.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct UserPage {
+    /// By id.
+    pub users: Vec<UserSummary>,
+    /// The next page is after this user; None: this is the last page.
+    pub next: Option<String>,
+}
+
 /// A user's channels, and why they count as online or offline.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -90,21 +100,21 @@ pub struct UserClient {
 }
 
 impl Api {
-    /// Users who are online or known, whose id begins with `prefix`; the first hundred.
+    /// One page of the users who are online or known, by id: those that begin with `prefix`, after the user `after`.
     ///
     /// ```no_run
     /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
-    /// let online = api.users("an").await?.into_iter().filter(|user| user.online).count();
+    /// let page = api.users("an", None).await?;
+    /// let online = page.users.iter().filter(|user| user.online).count();
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn users(&self, prefix: &str) -> Result<Vec<UserSummary>, Error> {
-        #[derive(Deserialize)]
-        struct Page {
-            users: Vec<UserSummary>,
+    pub async fn users(&self, prefix: &str, after: Option<&str>) -> Result<UserPage, Error> {
+        let mut request = ApiRequest::new("GET", &["users"]).query("prefix", prefix);
+        if let Some(after) = after {
+            request = request.query("after", after);
         }
-        let page: Page = self.call(ApiRequest::new("GET", &["users"]).query("prefix", prefix)).await?;
-        Ok(page.users)
+        self.call(request).await
     }
 
     /// A user's channels, and why they count as online or offline.

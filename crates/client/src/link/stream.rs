@@ -1,6 +1,7 @@
 //! A connection to a server, plain or TLS.
 
 use crate::address::ServerUrl;
+use crate::tls::explain;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::io;
@@ -19,5 +20,11 @@ pub(crate) async fn connect(address: &ServerUrl, tls: &Arc<ClientConfig>) -> io:
         return Ok(Box::new(stream));
     }
     let name = ServerName::try_from(address.host.clone()).map_err(io::Error::other)?;
-    Ok(Box::new(TlsConnector::from(tls.clone()).connect(name, stream).await?))
+    match TlsConnector::from(tls.clone()).connect(name, stream).await {
+        Ok(stream) => Ok(Box::new(stream)),
+        Err(error) => Err(match explain(&error, &address.authority()) {
+            Some(why) => io::Error::other(why),
+            None => error,
+        }),
+    }
 }

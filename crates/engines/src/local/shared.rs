@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use tavern_local::{Interest as FolderInterest, Local, SubscriptionsVersion};
-use tavern_store::{BusCounts, BusPacket, BusReceiver, Interest, Ticket};
+use tavern_store::{BusCounts, BusPacket, BusReceiver, Interest, Ticket, planted_every};
 
 /// No version of the subscriptions in a folder has this number.
 pub const NEVER: u64 = u64::MAX;
@@ -80,7 +80,9 @@ impl LocalShared {
 
     pub fn add(&self, job: Job) {
         self.state().jobs.push_back(job);
-        self.changed.notify_one();
+        if !planted_every("local-wake-up", 50) {
+            self.changed.notify_one();
+        }
     }
 
     pub fn is_alone(&self) -> bool {

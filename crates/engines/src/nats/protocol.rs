@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{self, Write};
-use tavern_store::{BusError, Subject};
+use tavern_store::{BusError, Subject, planted_every};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 /// No message is longer than this, even if the server announces a higher limit: it is the limit of NATS itself.
@@ -179,6 +179,9 @@ impl BusProtocol for Nats {
                     return Ok(None);
                 }
                 let whole = input.split_to(used + length + 2).freeze();
+                if planted_every("nats-drop", 50) {
+                    return Ok(Some(BusFrame::Other));
+                }
                 return Ok(Some(BusFrame::Message {
                     subject: whole.slice(4..4 + subject),
                     body: whole.slice(used..used + length),

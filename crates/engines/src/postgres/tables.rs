@@ -15,7 +15,7 @@ use tavern_domain::presence::Visibility;
 use tavern_store::commit::{HistoryHead, InboxCounts, LeaseState, RemovedMessages, Tables};
 use tavern_store::{
     Deadline, HistoryLimits, HistoryMessage, InboxMessage, LastSeenUpdate, LogEntry, NodeRow, PresenceHold,
-    PresenceKey, Row, RowKey, StoreError, Trim, UserRow, Versioned, Writer,
+    PresenceKey, Row, RowKey, StoreError, Trim, UserRow, Versioned, Writer, planted,
 };
 use tokio_postgres::Row as PgRow;
 
@@ -331,6 +331,9 @@ impl Tables for PostgresTables<'_> {
             Some(node) => node.closed_at.is_none(),
             None => found.holder_is_open && !self.changed_nodes.contains(holder),
         };
+        if planted("postgres-lease") {
+            found.lease.row.until = Time::NEVER;
+        }
         Ok(Some(found))
     }
 

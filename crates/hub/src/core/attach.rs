@@ -180,7 +180,7 @@ impl Core {
         self.agenda.set_session(session.lost_at(settings.poll_idle_ms) + window_ms, id);
     }
 
-    /// A command over a separate HTTP request shows that the client of a detached session is still active.
+    /// A sign of life: the connection was heard, or a command came over a separate HTTP request.
     pub fn note_activity(&mut self, now: Time, id: ListenerId) {
         if let Some(session) = self.listeners.get_mut(id).and_then(|listener| listener.session_mut()) {
             session.active_at = session.active_at.max(now);

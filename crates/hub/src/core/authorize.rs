@@ -163,6 +163,7 @@ mod tests {
             name: None,
             rights: Arc::new(Rights { grants: vec![grant] }),
             expires: Time::NEVER,
+            issued_s: 0,
             unlimited: false,
             scopes: Scopes::NONE,
             key: None,

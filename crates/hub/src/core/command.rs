@@ -235,7 +235,7 @@ pub(crate) fn permitted(
     };
     match authorize::permit(core, &session.identity, verb, channel) {
         Permission::Yes => Ok(name.into()),
-        Permission::No => not_allowed(verb, name),
+        Permission::No => not_allowed(core, id, verb, name),
         Permission::Instead(other) => match Channel::parse(&other) {
             Ok(channel) if !channel.is_reserved() => Ok(other),
             _ => refuse(Code::Internal, "the authorize hook named a channel that cannot be used"),
@@ -256,6 +256,12 @@ pub(crate) fn unavailable<T>() -> CommandResult<T> {
     Err(CommandStop::Refused(refusal.retry_after(RETRY_AFTER_MS)))
 }
 
-pub(crate) fn not_allowed<T>(verb: Verb, name: &str) -> CommandResult<T> {
-    refuse(Code::NotAllowed, format!("no right to {} {name:?}", verb.as_str()))
+pub(crate) fn not_allowed<T>(core: &Core, id: ListenerId, verb: Verb, name: &str) -> CommandResult<T> {
+    let verb = verb.as_str();
+    let identity = core.session(id).map(|session| &session.identity);
+    let hint = match identity.is_some_and(|identity| identity.rights.grants.is_empty()) {
+        true => format!("; the token gives no rights, add the claim \"allow\": {{\"game#*\": [{verb:?}]}}"),
+        false => String::new(),
+    };
+    refuse(Code::NotAllowed, format!("no right to {verb} {name:?}{hint}"))
 }

@@ -8,6 +8,7 @@ use crate::event::Event;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use tavern_domain::Time;
+use tavern_store::planted;
 
 #[derive(Debug)]
 pub struct Mailbox {
@@ -110,6 +111,9 @@ impl Mailbox {
         while self.ring.len() > bounds.events || (self.bytes > bounds.bytes && self.ring.len() > 1) {
             dropped += usize::from(self.first > self.handed);
             self.drop_oldest();
+        }
+        if planted("hub-gap") {
+            self.sent = self.sent.max(self.first - 1);
         }
         dropped
     }

@@ -7,7 +7,7 @@ use crate::event::Message;
 use crate::held::HeldChange;
 use crate::node::ChannelUpdate;
 use std::sync::Arc;
-use tavern_domain::presence::{ClientLoss, ClientState, UserUpdate, Visibility};
+use tavern_domain::presence::{ClientLoss, ClientState, UserUpdate};
 use tavern_domain::{ClientId, HistoryPosition, Identity, Rights};
 use tavern_store::{PresenceKey, Receipt, StoreAnswer};
 
@@ -49,10 +49,10 @@ pub(crate) enum Notice {
     VisibilityLoaded { user: Arc<str> },
     /// The visibility of a local user could not be loaded: commands that wait for it are refused.
     VisibilityFailed { user: Arc<str>, answer: StoreAnswer },
-    /// The visibility of a local user changed, in every channel their sessions are present in.
-    VisibilityChanged { user: Arc<str>, visibility: Visibility },
+    /// The visibility of a local user changed, in every channel they are present in.
+    VisibilityChanged { user: Arc<str> },
     /// The visibility of a user changed in one channel.
-    VisibilityChangedIn { key: PresenceKey, visibility: Visibility },
+    VisibilityChangedIn { key: PresenceKey },
     /// A user's presence changed in a way that concerns their party. `recorded`: a deadline for it was committed.
     MemberChanged { user: Arc<str>, recorded: bool },
     /// A user connected, or connected again.

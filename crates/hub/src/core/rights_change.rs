@@ -15,9 +15,14 @@ use tavern_wire::json;
 /// of the same second differ by some milliseconds.
 const SAME_EXPIRY_MS: u64 = 500;
 
-/// Whether the token that is presented applies from now on: it expires no earlier than the one the session has.
+/// Whether the token that is presented applies from now on: it was issued later than the one the session has. If one of them
+/// does not say when it was issued, or both were at the same time, it must expire no earlier.
 pub(crate) fn is_newer(presented: &Identity, known: &Identity) -> bool {
-    presented.expires + SAME_EXPIRY_MS >= known.expires
+    let both_say = presented.issued_s != 0 && known.issued_s != 0;
+    match both_say && presented.issued_s != known.issued_s {
+        true => presented.issued_s > known.issued_s,
+        false => presented.expires + SAME_EXPIRY_MS >= known.expires,
+    }
 }
 
 /// Gives a session the identity of a fresh token of the same caller.
@@ -88,6 +93,7 @@ mod tests {
             name: None,
             rights: Arc::default(),
             expires,
+            issued_s: 0,
             unlimited: false,
             scopes: Scopes::default(),
             key: None,
@@ -98,6 +104,12 @@ mod tests {
         {
             assert_eq!(is_newer(&until(Time(presented)), &known), expected, "{presented}");
         }
+        let issued = |at, expires| Identity { issued_s: at, ..until(Time(expires)) };
+        let known = issued(2, 10_000);
+        assert!(is_newer(&issued(3, 5_000), &known), "later, for a shorter time");
+        assert!(!is_newer(&issued(1, 90_000), &known), "earlier, for a longer time");
+        assert!(is_newer(&issued(2, 10_000), &known) && !is_newer(&issued(2, 5_000), &known));
+        assert!(!is_newer(&until(Time(5_000)), &known), "it does not say when it was issued");
         assert!(is_newer(&until(Time::NEVER), &until(Time::NEVER)), "callers without a token");
     }
 }

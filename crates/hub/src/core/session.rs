@@ -16,7 +16,7 @@ pub struct Session {
     pub client: ClientId,
     pub identity: Identity,
     pub since: Time,
-    /// The last activity while no push connection is attached: a poll, a command, the moment of detaching.
+    /// The last sign of life: of its connection, a poll, a command, or the moment of detaching.
     pub active_at: Time,
     /// It is served by polls and single commands, which are short: it counts as lost only after `poll_idle_ms`.
     pub polling: bool,

@@ -8,9 +8,9 @@ use crate::core::listener::ListenerId;
 use crate::core::publish::take_unread_of;
 use crate::core::{CommandReply, Core, ReplyTo, refusal};
 use std::sync::Arc;
-use tavern_domain::{Channel, HistoryLimits, Verb};
+use tavern_domain::{Channel, ClientId, HistoryLimits, Verb};
 use tavern_store::{Commit, Found, HistoryClear, HistoryMessage, HistoryPage, Read, StoreAnswer, Work};
-use tavern_wire::error::Code;
+use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::history::{self as json, HistoryEntry};
 use tavern_wire::json::{HistoryRequest, MessageSender, Payload, SubscribeRequest};
 
@@ -130,20 +130,42 @@ fn entry<'a>(row: &'a HistoryMessage, client: Option<&'a str>) -> HistoryEntry<'
     HistoryEntry {
         offset: row.offset,
         at: row.at.ms(),
-        message_id: row.id.as_deref(),
+        message_id: row.id.as_deref().map(given_id),
         payload: if row.json { Payload::Json(&row.body) } else { Payload::Bytes(&row.body) },
         from: client.map(|client| MessageSender { user, client: Some(client) }),
     }
 }
 
-/// The id that a publisher gave to a message.
-pub(crate) fn message_id(id: &str) -> CommandResult<Arc<str>> {
+/// Who gave an id to a message. Ids of different authors never meet: nobody can take the id of another one's message.
+#[derive(Clone, Copy)]
+pub(crate) enum MessageAuthor<'a> {
+    User(&'a str),
+    /// Services without an API key, which dev mode has, are one author.
+    Key(Option<&'a str>),
+    Client(ClientId),
+}
+
+/// Separates the author in a stored id; neither part has control characters.
+const AUTHOR_ENDS: char = '\n';
+
+/// The id that a publisher gave to a message, as it is stored: with its author.
+pub(crate) fn message_id(author: MessageAuthor<'_>, id: &str) -> Result<Arc<str>, Refusal> {
     if id.is_empty() || id.len() > MESSAGE_ID_BYTES || id.chars().any(char::is_control) {
         let message =
             format!("a message_id must have 1 to {MESSAGE_ID_BYTES} bytes and no control characters");
-        return refuse(Code::BadRequest, message);
+        return Err(Refusal::new(Code::BadRequest, message));
     }
-    Ok(id.into())
+    let author = match author {
+        MessageAuthor::User(user) => format!("u{user}"),
+        MessageAuthor::Key(key) => format!("k{}", key.unwrap_or_default()),
+        MessageAuthor::Client(client) => format!("c{client}"),
+    };
+    Ok(format!("{author}{AUTHOR_ENDS}{id}").into())
+}
+
+/// The id as its publisher gave it.
+fn given_id(stored: &str) -> &str {
+    stored.rsplit(AUTHOR_ENDS).next().unwrap_or(stored)
 }
 
 /// The channel whose history a session may read, and how much it keeps.
@@ -176,5 +198,5 @@ pub(crate) fn readable(
             }
         }
     }
-    not_allowed(Verb::History, name)
+    not_allowed(core, id, Verb::History, name)
 }

@@ -12,7 +12,7 @@ mod sweep;
 mod tracker;
 
 pub use command::write_page;
-pub(crate) use command::{message_id, readable};
+pub(crate) use command::{MessageAuthor, message_id, readable};
 pub(crate) use publisher::{HistoryPublish, PublisherReply};
 pub(crate) use reader::Subscribed;
 

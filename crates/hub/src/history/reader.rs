@@ -115,6 +115,18 @@ impl HistoryReader {
         self.answer_sent = true;
     }
 
+    /// The first message that it needs, if the others have everything up to `position`.
+    pub fn first(&self, position: HistoryPosition) -> u64 {
+        match self.start {
+            ReaderStart::Since(since) if since.epoch == 0 => 1,
+            ReaderStart::Since(after) | ReaderStart::After(after) if after.epoch == position.epoch => {
+                after.offset + 1
+            }
+            ReaderStart::Last(count) => (position.offset + 1).saturating_sub(count).max(1),
+            ReaderStart::Since(_) | ReaderStart::After(_) | ReaderStart::Now => 0,
+        }
+    }
+
     /// Whether it needs older messages than those that everybody gets next after `position`.
     pub fn wants_read(&self, position: Option<HistoryPosition>) -> bool {
         let waits = self.done || self.full || self.start == ReaderStart::Now || self.is_ahead(position);
@@ -241,15 +253,11 @@ impl HistoryReader {
                 if since.epoch < head.epoch {
                     return self.go_on(lost);
                 }
+                // Only the store knows whether the history was cleared, and what the client got elsewhere.
+                let Some(stored) = source.page_head().filter(|_| self.asked) else { return };
                 if since > head {
-                    // This node may have missed messages that the client got elsewhere: only the store knows.
-                    return match source.page_head().filter(|_| self.asked) {
-                        Some(stored) if since.epoch == stored.epoch && since <= stored => {
-                            self.go_on(recovered)
-                        }
-                        Some(_) => self.go_on(lost),
-                        None => {}
-                    };
+                    let is_stored = since.epoch == stored.epoch && since <= stored;
+                    return self.go_on(if is_stored { recovered } else { lost });
                 }
                 match source.find(since.epoch, since.offset + 1) {
                     FoundEvent::Event(event) if !source.is_expired(event) => self.go_on(recovered),
@@ -257,6 +265,8 @@ impl HistoryReader {
                     FoundEvent::Unknown => {}
                 }
             }
+            // What is kept here may have been cleared: only the store knows.
+            ReaderStart::Last(_) if source.page.is_none() || !self.asked => {}
             ReaderStart::Last(count) => {
                 let mut offset = head.offset.saturating_sub(count) + 1;
                 offset = offset.max(source.first_of_newest(count).unwrap_or(0));

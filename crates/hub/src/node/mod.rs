@@ -61,7 +61,7 @@ pub struct Node {
     /// How many sessions each user has.
     pub(crate) session_slots: SessionSlots,
     /// Users who may not connect.
-    pub blocks: Blocks,
+    pub blocks: Arc<Blocks>,
     /// How many users and sessions there are.
     pub population: Population,
     pub adoption: AdoptionCheck,
@@ -106,7 +106,7 @@ impl Node {
         Arc::new(Node {
             rates,
             session_slots,
-            blocks: Blocks::default(),
+            blocks: Arc::default(),
             population: Population::default(),
             adoption: AdoptionCheck::default(),
             has_history: settings.has_history(),

@@ -141,6 +141,7 @@ mod tests {
             name: None,
             rights: Arc::new(Rights::default()),
             expires: Time::NEVER,
+            issued_s: 0,
             unlimited: false,
             scopes: Scopes::NONE,
             key: key.map(Arc::from),

@@ -5,7 +5,8 @@ use crate::core::row_cache::own_presence;
 use crate::core::{CommandReply, Core, ReplyTo};
 use crate::held::HeldChange;
 use crate::rows::{
-    FORGET, MembershipRow, PARTY, add_inbox_message, hold_deadline_key, member_key, own_key, remove_hold,
+    FORGET, MembershipRow, PARTY, add_inbox_message, expected_user, hold_deadline_key, member_key, own_key,
+    remove_hold, stored_visibility,
 };
 use crate::transaction::{Decision, DecisionStep, Facts, Need};
 use crate::user::own_channel;
@@ -207,10 +208,8 @@ impl PartyDecision {
         let (mut held, mut needs) = (Vec::new(), Vec::new());
         for (id, user) in entered(changes) {
             let key = member_key(*id, user);
-            let visibility = core.users.visibility(user).or_else(|| {
-                let known = facts.person(user)?.known.as_ref();
-                Some(known.map(|row| row.row.visibility).unwrap_or_default())
-            });
+            let visibility =
+                core.users.visibility(user).or_else(|| facts.person(user).map(stored_visibility));
             match (facts.presence(&key), facts.own_presence(user), visibility) {
                 (Some(stored), Some(carrier), Some(visibility)) => {
                     let (stored, carrier) = (stored.map(|row| &row.row), carrier.map(|row| &row.row));
@@ -372,7 +371,10 @@ impl Decision for PartyDecision {
                         return DecisionStep::Need(needs);
                     }
                 };
-                let (commit, held) = self.commit_of(core, &changes, held);
+                let (mut commit, held) = self.commit_of(core, &changes, held);
+                let people = entered(&changes).filter(|(_, user)| core.users.visibility(user).is_none());
+                let people = people.filter_map(|(_, user)| Some(expected_user(user, facts.person(user)?)));
+                commit.expects.extend(people);
                 let outcome = PartyOutcome::of(reply, changes, &commit, held);
                 DecisionStep::Commit { commit, outcome }
             }

@@ -243,7 +243,7 @@ impl People {
         if let Some(local) = core.users.get_mut(user) {
             local.visibility = Some(visibility);
         }
-        core.notify(Notice::VisibilityChanged { user: user.clone(), visibility });
+        core.notify(Notice::VisibilityChanged { user: user.clone() });
     }
 
     fn apply_follow(&mut self, core: &mut Core, user: &Arc<str>, followee: &Arc<str>, version: u64) {

@@ -57,7 +57,7 @@ impl StoredVisibility {
         let update = UserUpdate::Fact(UserFact::Shown { version, visibility });
         core.notify(Notice::StatusUpdate { user: user.clone(), update });
         for key in presences {
-            core.notify(Notice::VisibilityChangedIn { key, visibility });
+            core.notify(Notice::VisibilityChangedIn { key });
         }
     }
 }

@@ -14,8 +14,11 @@ pub(crate) enum PresenceAction {
     Input(AttendanceInput),
     /// A deadline is due.
     Wake,
-    /// The user's visibility changed.
-    SetVisibility(Visibility),
+    /// The user's visibility changed: the presence takes over what is stored for the user. `others`, as the decision
+    /// found them: where else they are shown as before.
+    SyncVisibility {
+        others: Vec<PresenceKey>,
+    },
     /// An app or a party holds the user there: the held presence follows its carrier. These clients have left the
     /// carrier. `own` is the client of a hold without a carrier.
     SyncHeld {
@@ -31,7 +34,7 @@ pub(crate) struct PresenceChange {
     pub key: PresenceKey,
     pub name: Option<Arc<str>>,
     pub anonymous: bool,
-    /// None: keep the stored one.
+    /// Who sees a user who is not present yet. A presence that is stored keeps its own.
     pub visibility: Option<Visibility>,
     pub action: PresenceAction,
     /// The session that causes it, if it is local.
@@ -71,6 +74,11 @@ impl PresenceChange {
             )
         );
         self.claim.is_none() && self.listener.is_some() && own
+    }
+
+    /// The visibility of a user is brought to one of their presences.
+    pub fn sync_visibility(key: PresenceKey) -> PresenceChange {
+        PresenceChange::of(key, PresenceAction::SyncVisibility { others: Vec::new() })
     }
 
     /// The user leaves on purpose, or is removed.

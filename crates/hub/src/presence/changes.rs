@@ -141,7 +141,11 @@ impl PresenceChanges {
                     self.swept(core, swept, &commit, &receipt);
                 }
             }
-            PresenceDecision::Change(change) => {
+            PresenceDecision::Change(mut change) => {
+                let others = match &mut change.action {
+                    PresenceAction::SyncVisibility { others } => std::mem::take(others),
+                    _ => Vec::new(),
+                };
                 if let Some(id) = change.listener
                     && let Some(count) = self.busy.get_mut(&id)
                 {
@@ -152,6 +156,7 @@ impl PresenceChanges {
                 }
                 let announces = change.is_own_channel().then(|| change.key.clone());
                 self.change_ended(core, *change, ended);
+                others.into_iter().for_each(|key| self.begin(core, PresenceChange::sync_visibility(key)));
                 if let Some(key) = announces.filter(|key| !self.is_under_way(key)) {
                     core.notify(Notice::UserAnnounced { user: key.user });
                 }
@@ -369,12 +374,9 @@ impl PresenceChanges {
         session.present.enter(&channel, joined);
         let lost = session.lost;
         let visibility = core.users.visibility(&change.key.user);
-        if let Some(visibility) =
-            visibility.filter(|shown| !change.anonymous && Some(*shown) != change.visibility)
-        {
+        if visibility.is_some_and(|shown| !change.anonymous && Some(shown) != change.visibility) {
             // The visibility changed while the client joined.
-            let action = PresenceAction::SetVisibility(visibility);
-            self.begin(core, PresenceChange::of(change.key.clone(), action));
+            self.begin(core, PresenceChange::sync_visibility(change.key.clone()));
         }
         if !lost {
             return core.schedule_loss(id);

@@ -7,13 +7,16 @@ use super::sweep::{SweepDecision, SweptPresence};
 use super::topic::transitions;
 use crate::core::Core;
 use crate::core::listener::ListenerId;
-use crate::rows::{MembershipRow, add_presence, remove_hold};
+use crate::rows::{MembershipRow, add_presence, expected_user, remove_hold, stored_visibility};
 use crate::transaction::{Decision, DecisionStep, Facts, Need};
 use tavern_domain::Time;
 use tavern_domain::presence::{
     Attendance, AttendanceChange, AttendanceInput, ChannelClient, NodeEpoch, OfflineReason, PresenceSummary,
+    Visibility,
 };
-use tavern_store::{Commit, Expect, LastSeenUpdate, PresenceRow, RowKey, Versioned, Writer};
+use tavern_store::{
+    Commit, Expect, LastSeenUpdate, PresenceRow, RowKey, UserSnapshot, Versioned, Writer, planted,
+};
 use tavern_wire::error::{Code, Refusal};
 
 pub(super) enum PresenceDecision {
@@ -69,8 +72,10 @@ impl Decision for PresenceDecision {
 }
 
 fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> DecisionStep<PresenceOutcome> {
+    let syncs = matches!(change.action, PresenceAction::SyncVisibility { .. });
     let Some(found) = facts.presence(&change.key) else {
-        return DecisionStep::Need(vec![Need::Presence(change.key.clone())]);
+        let person = syncs.then(|| Need::Person(change.key.user.clone()));
+        return DecisionStep::Need([Need::Presence(change.key.clone())].into_iter().chain(person).collect());
     };
     if change.unknown {
         return DecisionStep::Done(PresenceOutcome::Resolved(find_client(change, found)));
@@ -89,7 +94,12 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
         (change.name, change.anonymous) = (found.row.name.clone(), found.row.anonymous);
     }
     let shown = found.map(|found| found.row.visibility);
-    change.visibility = change.visibility.or(shown);
+    let person = facts.person(&change.key.user).filter(|_| syncs);
+    change.visibility = match person {
+        Some(person) => Some(take_visibility(change, person)),
+        // At each attempt what is stored now: it may have changed since the last one.
+        None => shown.or_else(|| known_visibility(core, change)).or(change.visibility),
+    };
     let before = found.map(|found| found.row.attendance.clone()).unwrap_or_default();
     let mut attendance = before.clone();
     // Read once: the node may start a new epoch at any moment, and client and writer must have the same.
@@ -115,6 +125,7 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
         });
     }
     let mut commit = commit_of(core, change, node_epoch, &before, attendance.clone(), &changes);
+    commit.expects.extend(person.map(|person| expected_user(&change.key.user, person)));
     let mut concerns_party = false;
     if concerns_parties(change, &before, &attendance, &changes) {
         let Some(membership) = membership_of(change, facts, &mut commit) else {
@@ -132,7 +143,7 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
 
 fn apply(
     now: Time,
-    change: &mut PresenceChange,
+    change: &PresenceChange,
     node_epoch: &NodeEpoch,
     attendance: &mut Attendance,
 ) -> Vec<AttendanceChange> {
@@ -148,13 +159,31 @@ fn apply(
         }
         PresenceAction::Input(input) => attendance.handle(now, input, &mut changes),
         PresenceAction::Wake => attendance.wake(now, &mut changes),
-        PresenceAction::SetVisibility(visibility) => change.visibility = Some(visibility),
+        PresenceAction::SyncVisibility { .. } => {}
         PresenceAction::Release => {
             attendance.handle(now, AttendanceInput::Remove { reason: OfflineReason::Removed }, &mut changes);
         }
         PresenceAction::SyncHeld { .. } => unreachable!("held users are decided by themselves"),
     }
     changes
+}
+
+/// The visibility that is stored for a user. Notes where else they are present and shown differently.
+fn take_visibility(change: &mut PresenceChange, person: &UserSnapshot) -> Visibility {
+    let visibility = stored_visibility(person);
+    if change.is_own_channel() {
+        let stale = person.presences.iter().filter(|row| {
+            !row.row.anonymous && row.row.visibility != visibility && row.row.key != change.key
+        });
+        let others = stale.map(|row| row.row.key.clone()).collect();
+        change.action = PresenceAction::SyncVisibility { others };
+    }
+    visibility
+}
+
+/// The visibility of the user of a local session.
+fn known_visibility(core: &Core, change: &PresenceChange) -> Option<Visibility> {
+    core.users.visibility(&change.key.user).filter(|_| change.listener.is_some() && !change.anonymous)
 }
 
 /// The user's membership: loaded, or cached and then expected by the commit. None: it must be loaded.
@@ -180,11 +209,16 @@ pub(super) fn changed(
     CommittedPresence {
         at: core.now,
         changes,
-        due: attendance.next_wake(),
+        due: attendance.next_wake().filter(|_| !forgets_grace(change)),
         stay: PresenceSummary::of(attendance),
         alone: change.listener.and(attendance.alone()),
         concerns_party,
     }
+}
+
+/// The planted fault.
+fn forgets_grace(change: &PresenceChange) -> bool {
+    planted("hub-grace") && matches!(change.action, PresenceAction::Input(AttendanceInput::LoseNode { .. }))
 }
 
 /// The client of a change whose outcome was unknown, if it is present.
@@ -271,6 +305,9 @@ pub(super) fn commit_of(
     let visibility = change.visibility.unwrap_or_default();
     let row = PresenceRow { key, anonymous, name, visibility, attendance };
     add_presence(&mut commit, before, row, changes.len());
+    if forgets_grace(change) {
+        commit.deadlines.clear();
+    }
     if let Some(AttendanceChange::UserOffline { last_seen, .. }) = changes.last()
         && change.is_own_channel()
     {

@@ -7,7 +7,7 @@ use super::change::{PresenceAction, PresenceChange};
 use super::decision::{PresenceOutcome, changed, commit_of};
 use crate::core::{Core, Feature, ReplyTo, Timer};
 use crate::held::{HeldChange, arrive};
-use crate::rows::{HOLD, hold_deadline_key, remove_hold};
+use crate::rows::{HOLD, expected_user, hold_deadline_key, remove_hold, stored_visibility};
 use crate::transaction::{DecisionStep, Facts, Need};
 use tavern_domain::presence::{
     Attendance, AttendanceChange, AttendanceInput, ClientLoss, OfflineReason, PresenceSummary,
@@ -78,7 +78,7 @@ pub(super) fn decide_held(
     }
     let known = stored.or(carrier).map(|row| &row.row);
     change.name = known.and_then(|row| row.name.clone());
-    change.visibility = Some(person.known.as_ref().map(|row| row.row.visibility).unwrap_or_default());
+    change.visibility = Some(stored_visibility(person));
     if attendance == before && changes.is_empty() {
         if !over {
             return unchanged();
@@ -97,6 +97,7 @@ pub(super) fn decide_held(
     if let Some(channel) = &hold.row.held_with {
         expect(PresenceKey { channel: channel.clone(), user: change.key.user.clone() }, carrier);
     }
+    commit.expects.push(expected_user(&change.key.user, person));
     if over {
         remove_hold(&mut commit, &change.key);
     }
@@ -163,16 +164,13 @@ pub(crate) fn held_committed(presence: &mut Presence, core: &mut Core, held: Hel
         core.agenda.set(due, Timer::GraceEnds(key.clone()));
     }
     let shown = core.users.visibility(&key.user).filter(|shown| *shown != visibility);
-    let change = PresenceChange {
-        name,
-        visibility: Some(visibility),
-        ..PresenceChange::of(key.clone(), PresenceAction::SetVisibility(visibility))
-    };
+    let change =
+        PresenceChange { name, visibility: Some(visibility), ..PresenceChange::sync_visibility(key.clone()) };
     let stay = PresenceSummary::of(&attendance);
     presence.changes.announce(core, change, core.now, changes, stay, receipt);
-    if let Some(shown) = shown.filter(|_| attendance.is_present()) {
+    if shown.is_some() && attendance.is_present() {
         // The visibility changed during the commit.
-        presence.set_visibility_in(core, key, shown);
+        presence.sync_visibility_in(core, key);
     }
 }
 

@@ -10,11 +10,8 @@ use crate::core::session::Session;
 use crate::core::{Core, ReplyTo, refusal};
 use crate::rows::{self, HOLD, MembershipRow};
 use crate::user::{is_own_channel, own_channel};
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use tavern_domain::presence::{
-    AttendanceInput, ClientLoss, ClientState, NodeEpoch, OfflineReason, Visibility,
-};
+use tavern_domain::presence::{AttendanceInput, ClientLoss, ClientState, NodeEpoch, OfflineReason};
 use tavern_domain::{ClientId, Identity, Rights, Time, Verb};
 use tavern_store::{Deadline, PresenceKey, PresenceRow, StoreAnswer};
 
@@ -295,21 +292,14 @@ impl Presence {
         }
     }
 
-    /// The visibility of a local user changed, wherever their sessions are present.
-    pub(crate) fn set_visibility(&mut self, core: &mut Core, user: &Arc<str>, visibility: Visibility) {
-        let mut channels: BTreeSet<Arc<str>> = [own_channel(user)].into();
-        for id in core.users.sessions(user) {
-            let session = core.session(*id);
-            channels.extend(session.into_iter().flat_map(|session| session.present.channels().cloned()));
-        }
-        for channel in channels {
-            self.set_visibility_in(core, PresenceKey { channel, user: user.clone() }, visibility);
-        }
+    /// The visibility of a local user changed. Where else they are present is found with their own channel.
+    pub(crate) fn sync_visibility(&mut self, core: &mut Core, user: &Arc<str>) {
+        self.sync_visibility_in(core, PresenceKey { channel: own_channel(user), user: user.clone() });
     }
 
-    /// The visibility of a user changed in one channel.
-    pub(crate) fn set_visibility_in(&mut self, core: &mut Core, key: PresenceKey, visibility: Visibility) {
-        self.changes.begin(core, PresenceChange::of(key, PresenceAction::SetVisibility(visibility)));
+    /// The visibility of a user changed: they are shown in a channel as they want to be.
+    pub(crate) fn sync_visibility_in(&mut self, core: &mut Core, key: PresenceKey) {
+        self.changes.begin(core, PresenceChange::sync_visibility(key));
     }
 
     /// A client joined, but its session has ended since: it is lost from now on.

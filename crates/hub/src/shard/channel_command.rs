@@ -7,10 +7,11 @@ use crate::core::command::{
     Caller, CommandResult, CommandStop, not_allowed, parse_channel, permitted, refuse, subscribe_on_bus,
 };
 use crate::core::listener::ListenerId;
+use crate::core::session::Session;
 use crate::event::{Author, Namespace};
-use crate::history::{self, HistoryPublish, PublisherReply, Subscribed};
+use crate::history::{self, HistoryPublish, MessageAuthor, PublisherReply, Subscribed};
 use std::sync::Arc;
-use tavern_domain::{HistoryLimits, Verb, limits};
+use tavern_domain::{Verb, limits};
 use tavern_store::{HistorySender, NewHistoryMessage};
 use tavern_wire::error::Code;
 use tavern_wire::json::history::SubscribedAt;
@@ -101,7 +102,7 @@ fn subscribe_target(
             let settings = &core.node.settings;
             let permits = |identity| authorize::permit_pattern(settings, identity, pattern.as_bytes());
             if !session.is_some_and(|session| permits(&session.identity)) {
-                return not_allowed(Verb::Subscribe, pattern);
+                return not_allowed(core, id, Verb::Subscribe, pattern);
             }
             Ok((Namespace::Pattern, pattern.as_ref().into()))
         }
@@ -139,8 +140,18 @@ pub(super) fn op_publish(
     }
     if let Some(keep) = kept {
         core.node.note_retained();
-        let sender = author.map(|Author { user, client }| HistorySender { user, client });
-        let message = new_message(&name, publish, sender, keep)?;
+        let message_id = match (&publish.message_id, core.session(id)) {
+            (Some(given), Some(session)) => Some(history::message_id(author_of(session), given)?),
+            _ => None,
+        };
+        let message = NewHistoryMessage {
+            channel: name.clone(),
+            id: message_id,
+            sender: author.map(|Author { user, client }| HistorySender { user, client }),
+            json: true,
+            body: publish.data.as_bytes().into(),
+            keep,
+        };
         let to = core.replies.expect_reply(caller.link.id);
         let reply = PublisherReply::Json { other_channel: other.cloned(), is_numbered: limits.is_some() };
         shard.history.publish(core, HistoryPublish { message, to, reply });
@@ -164,18 +175,13 @@ pub(super) fn op_history(
     shard.history.op_history(&mut shard.core, caller, request, &channel, &limits)
 }
 
-fn new_message(
-    name: &Arc<str>,
-    publish: &PublishRequest<'_>,
-    sender: Option<HistorySender>,
-    keep: HistoryLimits,
-) -> CommandResult<NewHistoryMessage> {
-    let id = match &publish.message_id {
-        Some(id) => Some(history::message_id(id)?),
-        None => None,
-    };
-    let body = publish.data.as_bytes().into();
-    Ok(NewHistoryMessage { channel: name.clone(), id, sender, json: true, body, keep })
+/// Whose message ids a session gives: they outlive it, unless it has neither a user nor an API key.
+fn author_of(session: &Session) -> MessageAuthor<'_> {
+    match (&session.identity.user, &session.identity.key) {
+        (Some(user), _) => MessageAuthor::User(user),
+        (None, Some(key)) => MessageAuthor::Key(Some(key)),
+        (None, None) => MessageAuthor::Client(session.client),
+    }
 }
 
 /// The position in the history, and the substituted channel if it differs from the requested one.

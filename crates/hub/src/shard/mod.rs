@@ -233,12 +233,8 @@ impl Shard {
             Notice::VisibilityFailed { user, answer } => {
                 self.presence.visibility_failed(core, &user, &answer);
             }
-            Notice::VisibilityChanged { user, visibility } => {
-                self.presence.set_visibility(core, &user, visibility);
-            }
-            Notice::VisibilityChangedIn { key, visibility } => {
-                self.presence.set_visibility_in(core, key, visibility);
-            }
+            Notice::VisibilityChanged { user } => self.presence.sync_visibility(core, &user),
+            Notice::VisibilityChangedIn { key } => self.presence.sync_visibility_in(core, key),
             Notice::MemberChanged { user, recorded } => {
                 self.party.check_membership(core, &user, recorded);
             }

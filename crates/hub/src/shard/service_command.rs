@@ -2,7 +2,7 @@
 
 use super::Shard;
 use crate::core::ReplyTo;
-use crate::history::{HistoryPublish, PublisherReply};
+use crate::history::{self, HistoryPublish, MessageAuthor, PublisherReply};
 use crate::rows::hold_of;
 use crate::user::is_user;
 use std::sync::Arc;
@@ -49,7 +49,9 @@ pub enum ServiceCommand {
     Publish {
         channel: Arc<str>,
         data: Arc<[u8]>,
-        /// The idempotency key of the message.
+        /// The API key.
+        key: Option<Arc<str>>,
+        /// Makes it once-only among the messages of this key.
         message_id: Option<Arc<str>>,
     },
     /// Removes the history of a channel.
@@ -96,15 +98,19 @@ impl Shard {
             ServiceCommand::InboxMessage { user, data, once } => {
                 self.inbox.post(core, user, &data, once.as_deref(), claim);
             }
-            ServiceCommand::Publish { channel, data, message_id } => {
+            ServiceCommand::Publish { channel, data, key, message_id } => {
                 let limits = core.node.history_limits(channel.as_bytes());
                 let Some(keep) = limits.or_else(|| core.node.retained_limits(channel.as_bytes())) else {
                     let message = "the channel belongs to the server and keeps no message";
                     return core.finish(claim, Err(Refusal::new(Code::NotAllowed, message)));
                 };
                 core.node.note_retained();
-                let message =
-                    NewHistoryMessage { channel, id: message_id, sender: None, json: true, body: data, keep };
+                let author = MessageAuthor::Key(key.as_deref());
+                let id = match message_id.map(|id| history::message_id(author, &id)).transpose() {
+                    Ok(id) => id,
+                    Err(refusal) => return core.finish(claim, Err(refusal)),
+                };
+                let message = NewHistoryMessage { channel, id, sender: None, json: true, body: data, keep };
                 let reply = PublisherReply::Json { other_channel: None, is_numbered: limits.is_some() };
                 self.history.publish(core, HistoryPublish { message, to: claim, reply });
             }

@@ -4,6 +4,7 @@
 use super::command::{TopicCaller, TopicReply};
 use super::load::topic_page;
 use super::outcome::{TopicDecided, TopicOutcome, TopicStep};
+use super::position::behind;
 use super::settings::check_topic_name;
 use super::topic_admin::existing;
 use crate::transaction::Facts;
@@ -15,13 +16,13 @@ use tavern_wire::json::event::{BatchEvent, entry, shown_id};
 
 pub(super) struct BrowseTopic {
     pub topic: Arc<str>,
-    /// A position in the log.
+    /// The `seq` of an event, as it is shown.
     pub after: u64,
     pub limit: u32,
 }
 
 impl BrowseTopic {
-    pub fn decide(&mut self, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
+    pub fn decide(&self, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
         check_topic_name(&self.topic)?;
         let subscribable = [PRESENCE, PARTIES, DELIVERIES].contains(&&*self.topic);
         if is_reserved(&self.topic) && !subscribable && !caller.admin {
@@ -34,13 +35,8 @@ impl BrowseTopic {
             _ => existing(facts, &self.topic)?.row.past_events,
         };
         let limit = self.limit.clamp(1, PAGE_ROWS);
-        let found = loop {
-            let found = topic_page(facts, &self.topic, self.after, limit)?;
-            match found.page.rows.last() {
-                Some(last) if found.page.more && last.count <= past_events => self.after = last.position,
-                _ => break found,
-            }
-        };
+        let after = behind(facts, &self.topic, past_events.saturating_add(self.after))?;
+        let found = topic_page(facts, &self.topic, after, limit)?;
         let mut entries = Vec::new();
         for event in found.page.rows.iter().filter(|event| event.count > past_events) {
             if !entries.is_empty() {
@@ -55,7 +51,8 @@ impl BrowseTopic {
             };
             entry(&mut entries, shown);
         }
-        let next = found.page.rows.last().filter(|_| found.page.more).map(|last| last.position);
+        let last = found.page.rows.last().filter(|_| found.page.more);
+        let next = last.map(|last| last.count.saturating_sub(past_events));
         Ok(TopicStep::Done(TopicOutcome::reply(TopicReply::Browsed { entries, next })))
     }
 }

@@ -112,6 +112,23 @@ pub(super) fn last_before(facts: &Facts, ends: &LogEnds, time_ms: u64) -> Result
     Ok(early)
 }
 
+/// A position behind all events of a topic up to this count, and before the next one.
+pub(super) fn behind(facts: &Facts, topic: &Arc<str>, count: u64) -> Result<u64, LoadStop> {
+    if count == 0 {
+        return Ok(0);
+    }
+    let ends = log_ends(facts)?;
+    let (mut early, mut late) = (ends.first - 1, ends.head);
+    while early < late {
+        let middle = early + (late - early) / 2;
+        match log(facts, vec![topic.clone()], middle, 1)?.page.rows.first() {
+            Some(event) if event.count <= count => early = event.position,
+            _ => late = middle,
+        }
+    }
+    Ok(early)
+}
+
 /// The first position that was accepted no longer ago than this.
 pub(super) fn first_since(facts: &Facts, ends: &LogEnds, now: Time, age_ms: u64) -> Result<u64, LoadStop> {
     let (mut old, mut young) = (ends.first, ends.head + 1);

@@ -6,8 +6,10 @@ use crate::config::ServerMode;
 use crate::refusal_log::RefusalLogs;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use tavern_domain::{AddressGroup, Identity, Rights, Scopes, Time, is_user_id};
+use tavern_hub::Node;
+use tavern_hub::node::blocks::Blocks;
 use tavern_store::Clock;
 use tavern_wire::error::{Code, Refusal};
 
@@ -39,20 +41,20 @@ impl Credential {
         if header.len() > PRESENTED_BYTES * 2 {
             return Err(AuthError::TooLong);
         }
-        let (scheme, rest) = header.trim().split_once(' ').ok_or(AuthError::Malformed)?;
+        let (scheme, rest) = header.trim().split_once(' ').ok_or(AuthError::Header)?;
         let rest = rest.trim();
         if scheme.eq_ignore_ascii_case("bearer") && !rest.is_empty() {
             return Ok(Credential::of(rest));
         }
         if scheme.eq_ignore_ascii_case("basic") {
-            let bytes = STANDARD.decode(rest).map_err(|_| AuthError::Malformed)?;
-            let text = String::from_utf8(bytes).map_err(|_| AuthError::Malformed)?;
+            let bytes = STANDARD.decode(rest).map_err(|_| AuthError::Header)?;
+            let text = String::from_utf8(bytes).map_err(|_| AuthError::Header)?;
             let user = text.split_once(':').map_or(text.as_str(), |(user, _)| user);
             if !user.is_empty() {
                 return Ok(Credential::Key(user.to_owned()));
             }
         }
-        Err(AuthError::Malformed)
+        Err(AuthError::Header)
     }
 }
 
@@ -64,6 +66,9 @@ pub struct Authenticator {
     /// The wall clock of this machine.
     wall: Arc<dyn Clock>,
     leeway_ms: u64,
+    max_life_ms: u64,
+    /// Users who are banned. Empty until the node is made.
+    blocks: OnceLock<Arc<Blocks>>,
     refusals: RefusalLogs,
 }
 
@@ -74,12 +79,24 @@ impl Authenticator {
         keyring: Keyring,
         wall: Arc<dyn Clock>,
     ) -> Authenticator {
-        Authenticator { mode, verifier, keyring, wall, leeway_ms: 0, refusals: RefusalLogs::default() }
+        let (blocks, refusals) = (OnceLock::new(), RefusalLogs::default());
+        let max_life_ms = u64::MAX;
+        Authenticator { mode, verifier, keyring, wall, leeway_ms: 0, max_life_ms, blocks, refusals }
     }
 
     /// Accepts tokens whose times differ by this much from the wall clock.
     pub fn with_leeway(self, leeway_ms: u64) -> Authenticator {
         Authenticator { leeway_ms, ..self }
+    }
+
+    /// Refuses tokens that expire later than this.
+    pub fn with_longest_life(self, max_life_ms: u64) -> Authenticator {
+        Authenticator { max_life_ms, ..self }
+    }
+
+    /// From now on users who are banned on this node are refused, however they come.
+    pub fn refuse_blocked(&self, node: &Node) {
+        let _ = self.blocks.set(node.blocks.clone());
     }
 
     pub fn keyring(&self) -> &Keyring {
@@ -89,6 +106,30 @@ impl Authenticator {
     /// Decides without waiting where that is possible: tokens, names, the configured admin key and cached keys.
     /// `None`: the store must be read, with `admit`. `now` is node time: the identity expires by it.
     pub fn admit_now(&self, credential: &Credential, now: Time) -> Option<Result<Identity, AuthError>> {
+        self.decide_now(credential, now).map(|decided| self.unblocked(decided, now))
+    }
+
+    pub async fn admit(&self, credential: &Credential, now: Time) -> Result<Identity, AuthError> {
+        let decided = match (self.decide_now(credential, now), credential) {
+            (Some(decided), _) => decided,
+            (None, Credential::Key(text)) => self.unexpired(self.keyring.verify(text).await),
+            (None, Credential::Token(text)) => {
+                self.verifier.refresh().await;
+                self.verifier.verify(text, self.login_at(now))
+            }
+            (None, Credential::User(_)) => Err(AuthError::Malformed),
+        };
+        self.unblocked(decided, now)
+    }
+
+    /// The one place that every way in passes: a banned user is nobody here.
+    fn unblocked(&self, decided: Result<Identity, AuthError>, now: Time) -> Result<Identity, AuthError> {
+        let identity = decided?;
+        let refusal = self.blocks.get().and_then(|blocks| blocks.refusal(identity.user.as_deref(), now));
+        refusal.map_or(Ok(identity), |refusal| Err(AuthError::Blocked(Box::new(refusal))))
+    }
+
+    fn decide_now(&self, credential: &Credential, now: Time) -> Option<Result<Identity, AuthError>> {
         match credential {
             Credential::User(name) if self.mode == ServerMode::Dev => Some(dev_identity(Some(name))),
             Credential::User(_) => Some(Err(AuthError::Missing)),
@@ -107,24 +148,13 @@ impl Authenticator {
         }
     }
 
-    pub async fn admit(&self, credential: &Credential, now: Time) -> Result<Identity, AuthError> {
-        match (self.admit_now(credential, now), credential) {
-            (Some(decided), _) => decided,
-            (None, Credential::Key(text)) => self.unexpired(self.keyring.verify(text).await),
-            (None, Credential::Token(text)) => {
-                self.verifier.refresh().await;
-                self.verifier.verify(text, self.login_at(now))
-            }
-            (None, Credential::User(_)) => Err(AuthError::Malformed),
-        }
-    }
-
     pub fn verifier(&self) -> &Verifier {
         &self.verifier
     }
 
     fn login_at(&self, node: Time) -> LoginTime {
-        LoginTime { wall: self.wall.now(), node, leeway_ms: self.leeway_ms }
+        let (leeway_ms, max_life_ms) = (self.leeway_ms, self.max_life_ms);
+        LoginTime { wall: self.wall.now(), node, leeway_ms, max_life_ms }
     }
 
     /// Logs that a login was refused, at most once in a while for each reason.
@@ -156,7 +186,7 @@ pub struct HelloTokens(pub Arc<Authenticator>);
 impl HelloTokens {
     fn refuse(&self, error: &AuthError) -> Refusal {
         self.0.log_refusal(error, "hello", None);
-        Refusal::new(Code::Unauthenticated, error.to_string())
+        error.refusal()
     }
 }
 
@@ -190,6 +220,7 @@ fn dev_identity(name: Option<&str>) -> Result<Identity, AuthError> {
         name: None,
         rights: all_rights(),
         expires: Time::NEVER,
+        issued_s: 0,
         unlimited: true,
         scopes: Scopes::NONE,
         key: None,
@@ -214,11 +245,11 @@ mod tests {
             ("Bearer plain", "key plain"),
             ("Basic dHZrX3hfeTo=", "key tvk_x_y"),
             ("Basic dHZrX3hfeQ==", "key tvk_x_y"),
-            ("Basic !!", "Malformed"),
-            ("Basic Og==", "Malformed"),
-            ("Bearer ", "Malformed"),
-            ("Digest x", "Malformed"),
-            ("", "Malformed"),
+            ("Basic !!", "Header"),
+            ("Basic Og==", "Header"),
+            ("Bearer ", "Header"),
+            ("Digest x", "Header"),
+            ("", "Header"),
         ] {
             assert_eq!(kind(header), expected, "{header}");
         }

@@ -134,7 +134,10 @@ impl Keyring {
         if let Some(identity) = self.admin(presented) {
             return Some(Ok(identity));
         }
-        if !is_key(presented) || self.source.is_none() {
+        if !is_key(presented) {
+            return Some(Err(AuthError::Malformed));
+        }
+        if self.source.is_none() {
             return Some(Err(AuthError::UnknownKey));
         }
         self.remembered(&hash(presented), Instant::now())
@@ -226,6 +229,7 @@ fn identity(id: &str, scopes: Scopes) -> Identity {
         name: None,
         rights: Arc::new(Rights { grants: vec![grant] }),
         expires: Time::NEVER,
+        issued_s: 0,
         unlimited: true,
         scopes,
         key: Some(id.into()),
@@ -271,7 +275,7 @@ mod tests {
         assert_eq!(ring.verify("tvk_0000000000_nothing").await, Err(AuthError::UnknownKey));
         assert_eq!(ring.verify("tvk_0000000000_nothing").await, Err(AuthError::UnknownKey));
         assert_eq!(lookup.asked.load(Ordering::SeqCst), 2, "an unknown key is cached too");
-        assert_eq!(ring.verify("something else").await, Err(AuthError::UnknownKey));
+        assert_eq!(ring.verify("something else").await, Err(AuthError::Malformed));
         assert_eq!(ring.verify("open sesame").await.unwrap().scopes, Scopes::ALL);
     }
 

@@ -9,6 +9,7 @@ use crate::config::{Config, SECRET_BYTES, SecretText, TokenKeyConfig};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub struct TokenClaims {
     pub exp: Option<serde_json::Number>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nbf: Option<serde_json::Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iat: Option<serde_json::Number>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow: Option<BTreeMap<String, Vec<String>>>,
 }
@@ -54,12 +57,14 @@ pub struct LoginTime {
     pub node: Time,
     /// How far the clocks of issuer and server may differ.
     pub leeway_ms: u64,
+    /// How far in the future a token may expire.
+    pub max_life_ms: u64,
 }
 
 impl LoginTime {
-    /// Without leeway, by one clock.
+    /// Without leeway or a longest life, by one clock.
     pub fn at(time: Time) -> LoginTime {
-        LoginTime { wall: time, node: time, leeway_ms: 0 }
+        LoginTime { wall: time, node: time, leeway_ms: 0, max_life_ms: u64::MAX }
     }
 }
 
@@ -68,6 +73,7 @@ const BEHIND_MS: u64 = tavern_domain::clock::STEP_MS as u64;
 /// How long a login lasts if the wall clock says that its token is valid and node time says that it has expired. After that the
 /// client has to log in again.
 const DOUBTFUL_MS: u64 = 300_000;
+const DAY_MS: u64 = 86_400_000;
 /// Later than any token expires, and still a number that every engine stores exactly.
 const LATEST: Time = Time(1 << 53);
 
@@ -130,7 +136,12 @@ impl Verifier {
         for key in self.keys.iter().chain(read.iter().flat_map(|keys| keys.iter())).filter(fits) {
             match jsonwebtoken::decode::<TokenClaims>(token, &key.key, &key.validation) {
                 Ok(data) => return identity(data.claims, login),
-                Err(error) => refusal = Some(refused(error.kind())),
+                Err(error) => {
+                    refusal = Some(match error.kind() {
+                        ErrorKind::Json(_) => wrong_claim(token, key),
+                        kind => refused(kind),
+                    });
+                }
             }
         }
         Err(match refusal {
@@ -227,10 +238,32 @@ fn refused(error: &ErrorKind) -> AuthError {
     match error {
         ErrorKind::InvalidSignature => AuthError::Signature,
         ErrorKind::InvalidAlgorithm => AuthError::Algorithm,
-        ErrorKind::Json(_) => AuthError::Claim("set of the token has a value of a wrong type"),
         _ => AuthError::Malformed,
     }
 }
+
+/// Names the claim of a wrong type in a token whose signature is right.
+fn wrong_claim(token: &str, key: &TrustedKey) -> AuthError {
+    let Ok(data) = jsonwebtoken::decode::<Map<String, Value>>(token, &key.key, &key.validation) else {
+        return AuthError::Malformed;
+    };
+    let is_wrong = |(name, is_right, _): &&ClaimType| {
+        data.claims.get(*name).is_some_and(|value| !value.is_null() && !is_right(value))
+    };
+    AuthError::Claim(CLAIM_TYPES.iter().find(is_wrong).map_or(WRONG_ALLOW, |(_, _, wrong)| wrong))
+}
+
+const WRONG_ALLOW: &str =
+    "allow must be an object from patterns to lists of verbs, such as {\"game#*\": [\"subscribe\"]}";
+/// A claim, its type, and what to say about another one.
+type ClaimType = (&'static str, fn(&Value) -> bool, &'static str);
+
+const CLAIM_TYPES: [ClaimType; 4] = [
+    ("sub", Value::is_string, "sub must be text, such as \"ann\": write numbers in quotes"),
+    ("name", Value::is_string, "name must be text"),
+    ("exp", Value::is_number, "exp must be a number: seconds since 1970"),
+    ("nbf", Value::is_number, "nbf must be a number: seconds since 1970"),
+];
 
 /// Signs claims with the secret.
 pub fn sign(secret: &SecretText, claims: &TokenClaims) -> Result<String, AuthError> {
@@ -242,11 +275,17 @@ pub fn sign(secret: &SecretText, claims: &TokenClaims) -> Result<String, AuthErr
 }
 
 fn identity(claims: TokenClaims, login: LoginTime) -> Result<Identity, AuthError> {
-    let LoginTime { wall, node, leeway_ms } = login;
+    let LoginTime { wall, node, leeway_ms, max_life_ms } = login;
     let exp = moment(claims.exp.as_ref().ok_or(AuthError::NoExpiry)?)
         .ok_or(AuthError::Claim("exp is not a time"))?;
     if wall >= exp + leeway_ms {
         return Err(AuthError::Expired);
+    }
+    if wall < exp && exp.since(wall) > max_life_ms.saturating_add(leeway_ms) {
+        return Err(AuthError::LivesTooLong {
+            days: exp.since(wall) / DAY_MS,
+            max_days: max_life_ms / DAY_MS,
+        });
     }
     // A login within the leeway lasts until the leeway ends.
     let left_ms = if wall < exp { exp.since(wall) } else { (exp + leeway_ms).since(wall) };
@@ -261,6 +300,13 @@ fn identity(claims: TokenClaims, login: LoginTime) -> Result<Identity, AuthError
     {
         return Err(AuthError::NotYet);
     }
+    let issued_s = match &claims.iat {
+        Some(iat) => {
+            let issued = moment(iat).ok_or(AuthError::Claim("iat is not a time"))?;
+            u32::try_from(issued.ms() / 1_000).unwrap_or(u32::MAX)
+        }
+        None => 0,
+    };
     let user = claims
         .sub
         .map(|sub| if is_user_id(&sub) { Ok(Arc::from(sub)) } else { Err(AuthError::Claim(BAD_SUB)) });
@@ -277,6 +323,7 @@ fn identity(claims: TokenClaims, login: LoginTime) -> Result<Identity, AuthError
         name: name.transpose()?,
         rights: Arc::new(rights(claims.allow.unwrap_or_default())?),
         expires: (node + left_ms).min(LATEST),
+        issued_s,
         unlimited: false,
         scopes: Scopes::NONE,
         key: None,

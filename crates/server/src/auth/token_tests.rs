@@ -58,6 +58,14 @@ fn a_valid_token_gives_user_and_rights() {
 }
 
 #[test]
+fn a_token_may_say_when_it_was_issued() {
+    assert_eq!(verify(json!({"exp": EXP})).unwrap().issued_s, 0);
+    let issued = verify(json!({"exp": EXP, "iat": 1_700_000_000.5})).unwrap().issued_s;
+    assert_eq!(issued, 1_700_000_000);
+    assert!(verify(json!({"exp": EXP, "iat": -1})).is_err());
+}
+
+#[test]
 fn a_token_without_sub_is_anonymous() {
     let identity = verify(json!({"exp": EXP})).unwrap();
     assert_eq!((identity.user, identity.name), (None, None));
@@ -86,7 +94,7 @@ fn a_token_is_judged_by_the_wall_clock_and_ends_by_node_time() {
     let exp = Time(EXP * 1_000);
     // Node time is days ahead, or behind: the token is still valid as long as the wall clock says.
     for node in [Time(5), NOW + 8 * 86_400_000] {
-        let login = |wall| LoginTime { wall, node, leeway_ms: 5_000 };
+        let login = |wall| LoginTime { wall, node, leeway_ms: 5_000, max_life_ms: u64::MAX };
         assert_eq!(verifier.verify(&token, login(exp - 10_000)).unwrap().expires, node + 10_000);
         assert_eq!(verifier.verify(&token, login(exp + 4_000)).unwrap().expires, node + 1_000);
         assert_eq!(verifier.verify(&token, login(exp + 5_000)), Err(AuthError::Expired));
@@ -100,8 +108,9 @@ fn a_login_while_the_wall_clock_is_behind_does_not_outlive_the_token() {
     let token = signed(Algorithm::HS256, secret().expose(), &json!({"exp": EXP}));
     let verifier = Verifier::from_secret(&secret());
     let exp = Time(EXP * 1_000);
-    let expires =
-        |wall, node| verifier.verify(&token, LoginTime { wall, node, leeway_ms: 0 }).unwrap().expires;
+    let expires = |wall, node| {
+        verifier.verify(&token, LoginTime { wall, node, ..LoginTime::at(wall) }).unwrap().expires
+    };
     let days = 8 * 86_400_000;
     assert_eq!(expires(exp - 4_000 - days, exp - 4_000), exp, "the wall clock has jumped back");
     assert_eq!(
@@ -110,6 +119,35 @@ fn a_login_while_the_wall_clock_is_behind_does_not_outlive_the_token() {
         "the clocks disagree about the token"
     );
     assert_eq!(expires(exp - 9_000, exp - 4_000), exp + 5_000, "a small difference is none");
+}
+
+#[test]
+fn a_token_with_exp_in_milliseconds_is_refused() {
+    let day = 86_400_000;
+    let token = |exp: u64| signed(Algorithm::HS256, secret().expose(), &json!({"exp": exp}));
+    let login = LoginTime { max_life_ms: 400 * day, ..LoginTime::at(NOW) };
+    let verify = |exp| Verifier::from_secret(&secret()).verify(&token(exp), login);
+    let seconds = NOW.ms() / 1_000;
+    assert!(verify(seconds + 400 * 86_400).is_ok());
+    let refused = verify(seconds + 401 * 86_400).unwrap_err();
+    assert_eq!(refused, AuthError::LivesTooLong { days: 401, max_days: 400 });
+    let refused = verify(NOW.ms() + day).unwrap_err().to_string();
+    assert!(refused.contains("exp is in seconds") && refused.contains("tokens.max_life_ms"), "{refused}");
+}
+
+#[test]
+fn a_claim_of_a_wrong_type_is_named() {
+    for (claims, expected) in [
+        (json!({"exp": EXP, "sub": 7}), "the claim sub must be text"),
+        (json!({"exp": EXP, "name": []}), "the claim name must be text"),
+        (json!({"exp": "soon"}), "the claim exp must be a number"),
+        (json!({"exp": EXP, "nbf": "soon"}), "the claim nbf must be a number"),
+        (json!({"exp": EXP, "allow": ["join"]}), "the claim allow must be an object"),
+        (json!({"exp": EXP, "allow": {"game#*": "join"}}), "the claim allow must be an object"),
+    ] {
+        let refused = verify(claims).unwrap_err().to_string();
+        assert!(refused.starts_with(expected), "{refused}");
+    }
 }
 
 #[test]

@@ -89,6 +89,7 @@ impl RedisAcceptor {
             name: None,
             rights: auth::all_rights(),
             expires: Time::NEVER,
+            issued_s: 0,
             unlimited: true,
             scopes: Scopes::ALL,
             key: None,

@@ -2,11 +2,12 @@
 
 use crate::auth::{Authenticator, HelloTokens, JwksCache, Keyring, Verifier};
 use crate::authorize::AuthorizeHook;
+use crate::byte_budget::ByteBudget;
 use crate::clock::NodeClock;
 use crate::config::Config;
 use crate::connections::{self, Connections};
 use crate::health::NodeHealth;
-use crate::http::{HttpApi, IdempotencyKeys, Pings};
+use crate::http::{HttpApi, IdempotencyKeys, Pings, RecordedReads};
 use crate::metrics::{MetricSource, MetricSources, NodeMetrics, ProcessMetrics};
 use crate::population::ClusterPopulation;
 use crate::practice::Practice;
@@ -22,11 +23,11 @@ use crate::shard::{ShardContext, ShardLimits, Shards};
 use crate::store_client::StoreClient;
 use crate::topics::{BatchSender, TopicsApi, Wakeups};
 use crate::traces::{SpanQueue, Tracer};
-use crate::unauthenticated::UnauthenticatedBytes;
+use crate::unread_replies::UnreadReplies;
 use anyhow::Context;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tavern_domain::Epoch;
 use tavern_hub::Node;
 use tavern_store::SystemClock;
@@ -72,7 +73,8 @@ pub struct Parts {
     pub node: Arc<Node>,
     pub shards: Shards,
     pub connections: Arc<Connections>,
-    unauthenticated: Arc<UnauthenticatedBytes>,
+    unauthenticated: Arc<ByteBudget>,
+    unread: Arc<UnreadReplies>,
     pub resp: Arc<RespServer>,
     pub topics: Arc<TopicsApi>,
     pub metrics: Arc<MetricSources>,
@@ -103,12 +105,25 @@ impl Parts {
         let keyring = Keyring::new(config.admin_key.clone(), store.clone());
         let authenticator =
             Authenticator::new(config.mode, Verifier::new(&config)?, keyring, Arc::new(SystemClock));
-        let authenticator = Arc::new(authenticator.with_leeway(config.clock.token_leeway_ms));
+        let authenticator = authenticator
+            .with_leeway(config.clock.token_leeway_ms)
+            .with_longest_life(config.tokens.max_life_ms);
+        let authenticator = Arc::new(authenticator);
         let tokens = Box::new(HelloTokens(authenticator.clone()));
         let node = Node::new(settings::of(&config, epoch), tokens);
+        authenticator.refuse_blocked(&node);
         let limits = &config.limits;
         let connections = Connections::new(limits.connections, limits.connections_per_address);
-        let unauthenticated = UnauthenticatedBytes::new(limits.unauthenticated_total_bytes);
+        let unauthenticated =
+            ByteBudget::new("limits.unauthenticated_total_bytes", limits.unauthenticated_total_bytes);
+        // One share for each shard, and one for the connections of the HTTP server.
+        let unread_share = limits.unread_replies_total_bytes / (config.threads + 1);
+        let unread = UnreadReplies::new(
+            ByteBudget::new("limits.unread_replies_total_bytes", unread_share),
+            unauthenticated.clone(),
+            limits.unread_reply_bytes,
+            Duration::from_millis(config.sessions.heartbeat_ms.saturating_mul(2)),
+        );
         let (shards, polls) = make_queues(&config)?;
         let topic_shards = Arc::new(shards.clone());
         let topics = Arc::new(TopicsApi {
@@ -153,7 +168,7 @@ impl Parts {
                 json_frame_bytes: limits.json_frame_bytes,
                 partial_bytes: limits.partial_total_bytes / config.threads,
                 unread_bytes: limits.unread_reply_bytes,
-                unread_total_bytes: limits.unread_replies_total_bytes / config.threads,
+                unread_total_bytes: unread_share,
                 heartbeat_ms: config.sessions.heartbeat_ms as u32,
                 http_header_ms: limits.http_header_ms as u32,
             },
@@ -200,6 +215,7 @@ impl Parts {
             shards,
             connections,
             unauthenticated,
+            unread,
             resp,
             topics,
             metrics,
@@ -232,12 +248,14 @@ impl Parts {
             health: self.health.clone(),
             connections: self.connections.clone(),
             unauthenticated: self.unauthenticated.clone(),
+            unread: self.unread.clone(),
             metrics: self.metrics.clone(),
             samples: self.samples.clone(),
             population: self.population.clone(),
             started: self.started,
-            idempotency: IdempotencyKeys::new(self.config.limits.idempotency_keys),
+            idempotency: IdempotencyKeys::new(self.config.limits.idempotency_bytes),
             pings: Pings::default(),
+            recorded_reads: RecordedReads::default(),
             practice: self.practice.clone(),
             radar: self.radar.clone(),
             tracer: self.tracer.clone(),

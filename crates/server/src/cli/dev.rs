@@ -39,7 +39,8 @@ fn banner_of(config: &Config) -> anyhow::Result<String> {
     let everything = Verb::ALL.map(|verb| verb.as_str().to_owned()).to_vec();
     let allow = BTreeMap::from([("*".to_owned(), everything)]);
     let secret = config.secret.as_ref().context("dev mode has a secret")?;
-    let token = token::make(secret, Some(USER.into()), Some("Ann".into()), TOKEN_TTL_MS, allow)?;
+    let token =
+        token::make(secret, Some(USER.into()), Some("Ann".into()), TOKEN_TTL_MS, TOKEN_TTL_MS, allow)?;
     let key = config.admin_key.as_ref().context("dev mode has an API key")?;
     Ok(banner(config, &token, key.expose()))
 }

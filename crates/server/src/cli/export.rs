@@ -3,6 +3,7 @@
 
 use super::archive::{ArchiveEnd, ArchiveHeader, ArchiveLine, FORMAT, LogLine};
 use super::options::StoreOptions;
+use super::progress::Progress;
 use anyhow::{Context, bail};
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
@@ -26,8 +27,6 @@ pub struct ExportArgs {
 }
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Rows between two progress messages.
-const PROGRESS: u64 = 50_000;
 
 pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     let client = args.options.open_existing(TIMEOUT)?;
@@ -39,7 +38,8 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let out = BufWriter::new(std::io::stdout().lock());
-    let mut export = Export { client: &client, out, lines: 0, highest: 0 };
+    let progress = Progress::beside_stdout("rows");
+    let mut export = Export { client: &client, out, lines: 0, highest: 0, progress };
     export.refuse_live_log(!alive.is_empty())?;
     let store = client.store().name().to_owned();
     let program = env!("CARGO_PKG_VERSION").to_owned();
@@ -69,6 +69,7 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     let lines = export.lines - 1;
     export.line(&ArchiveLine::End(ArchiveEnd { lines }))?;
     export.out.flush()?;
+    drop(export);
     eprintln!("exported {lines} rows");
     if live {
         eprintln!("servers were running: sessions, presence and later changes are not in the file");
@@ -103,6 +104,7 @@ struct Export<'a, W> {
     out: W,
     lines: u64,
     highest: u64,
+    progress: Progress,
 }
 
 impl<W: Write> Export<'_, W> {
@@ -174,9 +176,7 @@ impl<W: Write> Export<'_, W> {
         serde_json::to_writer(&mut self.out, line).map_err(std::io::Error::from)?;
         self.out.write_all(b"\n")?;
         self.lines += 1;
-        if self.lines.is_multiple_of(PROGRESS) {
-            eprintln!("{} rows", self.lines);
-        }
+        self.progress.show(self.lines, None);
         Ok(())
     }
 

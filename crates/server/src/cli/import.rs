@@ -5,9 +5,11 @@
 use super::archive::{ArchiveHeader, ArchiveLine, FORMAT, ImportedItem};
 use super::export::running_servers;
 use super::options::StoreOptions;
+use super::progress::Progress;
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
 use std::io::{BufRead, Read as _};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,13 +29,11 @@ const BATCH_LINES: u64 = 500;
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// A session with a full mailbox in base64, with some margin.
 const LINE_BYTES: u64 = 16 * 1024 * 1024;
-/// Rows between two progress messages.
-const PROGRESS: u64 = 50_000;
 
 pub fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let config = args.options.config(None)?;
-    let mut input = std::io::stdin().lock();
-    let Some(ArchiveLine::Tavern(header)) = next(&mut input)? else {
+    let mut input = Input { size: size_of_stdin(), read: 0, lines: std::io::stdin().lock() };
+    let Some(ArchiveLine::Tavern(header)) = input.next()? else {
         bail!("not an export: the first line must be the header that `tavern export` writes");
     };
     let client =
@@ -47,8 +47,12 @@ pub fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
         bytes: 0,
         done: 0,
         waiting: 0,
+        progress: Progress::new("rows"),
     };
-    match import.take_all(&mut input) {
+    let outcome = import.take_all(&mut input);
+    // Clears its bar.
+    drop(std::mem::replace(&mut import.progress, Progress::new("rows")));
+    match outcome {
         Ok(()) => {
             eprintln!("imported {} rows into {}", import.done, client.store().name());
             Ok(ExitCode::SUCCESS)
@@ -131,15 +135,29 @@ fn occupied(client: &BlockingStore) -> anyhow::Result<Option<&'static str>> {
     Ok(None)
 }
 
-/// The next line. None: the input has ended.
-fn next(input: &mut impl BufRead) -> anyhow::Result<Option<ArchiveLine>> {
-    let mut text = Vec::new();
-    input.by_ref().take(LINE_BYTES).read_until(b'\n', &mut text)?;
-    match text.last() {
-        None => Ok(None),
-        Some(b'\n') => Ok(Some(serde_json::from_slice(&text).context("a line cannot be read")?)),
-        Some(_) => bail!("the last line is truncated, or longer than any line of an export"),
+struct Input<R> {
+    lines: R,
+    read: u64,
+    /// Known if the input is a file.
+    size: Option<u64>,
+}
+
+impl<R: BufRead> Input<R> {
+    /// The next line. None: the input has ended.
+    fn next(&mut self) -> anyhow::Result<Option<ArchiveLine>> {
+        let mut text = Vec::new();
+        self.read += self.lines.by_ref().take(LINE_BYTES).read_until(b'\n', &mut text)? as u64;
+        match text.last() {
+            None => Ok(None),
+            Some(b'\n') => Ok(Some(serde_json::from_slice(&text).context("a line cannot be read")?)),
+            Some(_) => bail!("the last line is truncated, or longer than any line of an export"),
+        }
     }
+}
+
+fn size_of_stdin() -> Option<u64> {
+    let file = std::fs::File::from(std::io::stdin().as_fd().try_clone_to_owned().ok()?);
+    file.metadata().ok().filter(std::fs::Metadata::is_file).map(|file| file.len())
 }
 
 struct Import<'a> {
@@ -152,12 +170,14 @@ struct Import<'a> {
     /// Rows that are stored, and those that are not yet committed.
     done: u64,
     waiting: u64,
+    progress: Progress,
 }
 
 impl Import<'_> {
-    fn take_all(&mut self, input: &mut impl BufRead) -> anyhow::Result<()> {
+    fn take_all(&mut self, input: &mut Input<impl BufRead>) -> anyhow::Result<()> {
         loop {
-            let Some(line) = next(input)? else {
+            self.progress.show(self.done, input.size.map(|size| (input.read, size)));
+            let Some(line) = input.next()? else {
                 bail!("the file is truncated: its last line is missing");
             };
             if let ArchiveLine::End(end) = &line {
@@ -222,9 +242,6 @@ impl Import<'_> {
         self.client.commit(commit).with_context(|| format!("cannot store rows {first} to {last}"))?;
         self.raised.clear();
         (self.bytes, self.waiting) = (0, 0);
-        if last / PROGRESS > self.done / PROGRESS {
-            eprintln!("{last} rows");
-        }
         self.done = last;
         Ok(())
     }

@@ -21,6 +21,7 @@ mod man;
 mod moment;
 mod options;
 mod party;
+mod progress;
 mod publish;
 mod ready;
 mod serve;
@@ -32,6 +33,7 @@ mod user;
 mod users;
 mod who;
 
+use crate::config::ConfigErrors;
 use clap::{CommandFactory, Parser};
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -122,7 +124,11 @@ pub fn main() -> ExitCode {
         // A closed pipe (`tavern subscribe … | head`) is not an error.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", describe(&error));
+            match error.downcast_ref::<ConfigErrors>() {
+                // One line for each fault of the configuration.
+                Some(errors) => eprintln!("error: {errors}"),
+                None => eprintln!("error: {}", describe(&error)),
+            }
             ExitCode::FAILURE
         }
     }
@@ -137,10 +143,9 @@ fn describe(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let cause = match cause.downcast_ref::<tavern_client::Error>() {
-            Some(client) if client.code == "unreachable" => match client.message.contains("certificate") {
-                true => format!("{}; trust its authority with --ca FILE", client.message),
-                false => format!("{}; is a server running there?", client.message),
-            },
+            Some(client) if client.code == "unreachable" => {
+                format!("{}{}", client.message, hint(&client.message))
+            }
             _ => cause.to_string(),
         };
         let cause = cause.replace('\n', " ");
@@ -151,6 +156,17 @@ fn describe(error: &anyhow::Error) -> String {
         }
     }
     text
+}
+
+/// What to do about a server that cannot be reached, unless the message says it.
+fn hint(message: &str) -> &'static str {
+    if message.contains("self-signed") {
+        "; trust its authority with --ca FILE"
+    } else if message.contains("certificate") || message.contains("TLS") {
+        ""
+    } else {
+        "; is a server running there?"
+    }
 }
 
 /// Runs a command that talks to a server. The command is a task like those of the client, so that they are scheduled

@@ -21,6 +21,9 @@ pub struct PublishArgs {
     /// JSON, or any text; a server gets text as a JSON string, a folder gets it unchanged. With - it is read from
     /// stdin, without a final newline
     payload: OsString,
+    /// Publish the payload as text, even if it is JSON or looks like it
+    #[arg(long, conflicts_with = "data")]
+    text: bool,
 }
 
 /// The largest message that a server can be configured for.
@@ -41,7 +44,8 @@ pub fn run(args: PublishArgs) -> anyhow::Result<ExitCode> {
 async fn to_server(args: PublishArgs) -> anyhow::Result<u64> {
     let channel = args.channel.to_str().context("the channel is not UTF-8 text")?;
     let payload = payload(&args.payload, PAYLOAD_BYTES)?;
-    let data = as_json(std::str::from_utf8(&payload).context("the payload is not UTF-8 text")?)?;
+    let payload = std::str::from_utf8(&payload).context("the payload is not UTF-8 text")?;
+    let data = if args.text { to_raw_value(payload)? } else { as_json(payload)? };
     if let Auth::Key(_) = args.server.auth() {
         return Ok(args.server.api()?.publish(channel, data).await?);
     }
@@ -69,10 +73,16 @@ fn payload(given: &OsStr, max: usize) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// JSON stays as it is, byte for byte; any other text becomes a JSON string.
+/// JSON stays as it is, byte for byte; any other text becomes a JSON string. Text that begins like JSON is refused: it was
+/// meant to be JSON, and subscribers would get a string.
 fn as_json(text: &str) -> anyhow::Result<Box<RawValue>> {
     match serde_json::from_str(text) {
         Ok(json) => Ok(json),
+        Err(error) if text.trim_start().starts_with(['{', '[', '"']) => {
+            bail!(
+                "the payload begins like JSON and is not: {error}; correct it, or use --text to send it as text"
+            )
+        }
         Err(_) => Ok(to_raw_value(text)?),
     }
 }
@@ -90,9 +100,17 @@ mod tests {
             ("say \"hi\"\n", r#""say \"hi\"\n""#),
             ("", r#""""#),
             ("null", "null"),
-            ("{broken", r#""{broken""#),
+            ("12 apples", r#""12 apples""#),
         ] {
             assert_eq!(as_json(text).unwrap().get(), json, "{text}");
+        }
+    }
+
+    #[test]
+    fn broken_json_is_refused() {
+        for text in ["{broken", r#"{"a": 1"#, " [1,", r#""half"#, "{'a': 1}"] {
+            let refused = as_json(text).unwrap_err().to_string();
+            assert!(refused.contains("--text"), "{text}: {refused}");
         }
     }
 }

@@ -4,7 +4,7 @@ use super::moment::parse_duration;
 use super::options::StoreOptions;
 use super::print_line;
 use crate::auth::{LoginTime, TokenClaims, Verifier, sign};
-use crate::config::{SecretText, dev};
+use crate::config::{SECRET_BYTES, SecretText, dev};
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -45,11 +45,18 @@ pub fn run(args: TokenArgs) -> anyhow::Result<ExitCode> {
             config.data.display()
         ),
     };
+    let found = secret.expose().len();
+    if found < SECRET_BYTES {
+        bail!(
+            "the secret has {found} bytes and servers need at least {SECRET_BYTES}: use the secret of the server, or make one with `openssl rand -hex 32`"
+        );
+    }
     let mut allow: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (pattern, verbs) in args.allow {
         allow.entry(pattern).or_default().extend(verbs);
     }
-    print_line(&make(&secret, args.user, args.name, args.ttl, allow)?)?;
+    let max_life_ms = config.tokens.max_life_ms;
+    print_line(&make(&secret, args.user, args.name, args.ttl, max_life_ms, allow)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -59,15 +66,17 @@ pub(super) fn make(
     user: Option<String>,
     name: Option<String>,
     ttl_ms: u64,
+    max_life_ms: u64,
     allow: BTreeMap<String, Vec<String>>,
 ) -> anyhow::Result<String> {
     let now = SystemClock.now();
     // `exp` is in seconds: round up.
     let exp = (now + ttl_ms).ms().div_ceil(1_000);
     let allow = (!allow.is_empty()).then_some(allow);
-    let token = sign(secret, &TokenClaims { sub: user, name, exp: Some(exp.into()), nbf: None, allow })?;
+    let iat = Some((now.ms() / 1_000).into());
+    let token = sign(secret, &TokenClaims { sub: user, name, exp: Some(exp.into()), nbf: None, iat, allow })?;
     Verifier::from_secret(secret)
-        .verify(&token, LoginTime::at(now))
+        .verify(&token, LoginTime { max_life_ms, leeway_ms: 1_000, ..LoginTime::at(now) })
         .context("servers would refuse this token")?;
     Ok(token)
 }
@@ -101,7 +110,8 @@ mod tests {
     #[test]
     fn tokens_that_servers_refuse_are_not_printed() {
         let secret = SecretText::new("0123456789abcdef0123456789abcdef");
-        assert!(make(&secret, Some(String::new()), None, 1_000, BTreeMap::new()).is_err());
-        assert!(make(&secret, Some("ann".into()), None, 1_000, BTreeMap::new()).is_ok());
+        assert!(make(&secret, Some(String::new()), None, 1_000, 2_000, BTreeMap::new()).is_err());
+        assert!(make(&secret, Some("ann".into()), None, 1_000, 2_000, BTreeMap::new()).is_ok());
+        assert!(make(&secret, Some("ann".into()), None, 5_000, 2_000, BTreeMap::new()).is_err());
     }
 }

@@ -1,10 +1,10 @@
-//! `tavern users`: the sessions of a user, disconnecting, banning and erasing them. Needs an API key.
+//! `tavern users`: lists of users and bans; the sessions of a user, disconnecting, banning and erasing them. Needs an API key.
 
 use super::options::ServerOptions;
 use super::{block_on, moment, print_line, table};
 use anyhow::Context;
 use std::process::ExitCode;
-use tavern_client::{Backend, DisconnectOptions, ReachedSessions, SessionsOfUser};
+use tavern_client::{Backend, BanSummary, DisconnectOptions, ReachedSessions, SessionsOfUser, UserSummary};
 use tavern_store::{Clock, SystemClock};
 use tavern_wire::json::parse_moment;
 
@@ -18,6 +18,20 @@ pub struct UsersArgs {
 
 #[derive(clap::Subcommand)]
 enum UsersAction {
+    /// List users who are online or known, by id
+    List {
+        /// Only users whose id begins with this
+        #[arg(default_value = "")]
+        prefix: String,
+        /// Only users who are online
+        #[arg(long)]
+        online: bool,
+        /// One JSON line per user
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        server: ServerOptions,
+    },
     /// List the sessions of a user on all nodes
     Sessions {
         /// The user id
@@ -60,6 +74,14 @@ enum UsersAction {
         #[command(flatten)]
         server: ServerOptions,
     },
+    /// List the bans that are not over
+    Bans {
+        /// One JSON line per ban
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        server: ServerOptions,
+    },
     /// Lift the ban of a user
     Unban {
         /// The user id
@@ -83,6 +105,8 @@ pub fn run(args: UsersArgs) -> anyhow::Result<ExitCode> {
 
 async fn act(action: UsersAction) -> anyhow::Result<()> {
     match action {
+        UsersAction::List { prefix, online, json, server } => list(&server, &prefix, online, json).await,
+        UsersAction::Bans { json, server } => bans(&backend(&server)?.bans().await?, json),
         UsersAction::Sessions { name, json, server } => {
             let found = backend(&server)?.sessions_of(&name).await?;
             warn(&found.missing_nodes);
@@ -101,6 +125,68 @@ async fn act(action: UsersAction) -> anyhow::Result<()> {
         UsersAction::Unban { name, server } => Ok(backend(&server)?.unban(&name).await?),
         UsersAction::Erase { name, server } => Ok(backend(&server)?.erase_user(&name).await?),
     }
+}
+
+/// Every page is printed when it arrives: a server may know millions of users.
+async fn list(server: &ServerOptions, prefix: &str, online: bool, json: bool) -> anyhow::Result<()> {
+    let api = server.api_with_key("presence")?;
+    let now = SystemClock.now().ms();
+    let mut after: Option<String> = None;
+    let mut titles = (!json).then(|| ["USER", "STATE", "LAST SEEN", "NAME"].map(str::to_owned).to_vec());
+    loop {
+        let page = api.users(prefix, after.as_deref()).await?;
+        let users = page.users.iter().filter(|user| user.online || !online);
+        if json {
+            for user in users {
+                print_line(&serde_json::to_string(user)?)?;
+            }
+        } else {
+            let rows: Vec<_> = titles.take().into_iter().chain(users.map(|user| row(user, now))).collect();
+            print_rows(&rows)?;
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+fn row(user: &UserSummary, now: u64) -> Vec<String> {
+    let state = match (user.online, user.leaving) {
+        (true, true) => "leaving",
+        (true, false) => "online",
+        (false, _) => "offline",
+    };
+    let seen =
+        user.last_seen.map_or("-".to_owned(), |at| format!("{} ago", moment::span(now.saturating_sub(at))));
+    let name = user.name.as_deref().map_or(String::new(), table::plain);
+    vec![table::plain(&user.user), state.to_owned(), seen, name]
+}
+
+fn print_rows(rows: &[Vec<String>]) -> anyhow::Result<()> {
+    if rows.is_empty() { Ok(()) } else { print_line(table::columns(rows).trim_end()) }
+}
+
+fn bans(bans: &[BanSummary], json: bool) -> anyhow::Result<()> {
+    if json {
+        return bans.iter().try_for_each(|ban| print_line(&serde_json::to_string(ban)?));
+    }
+    if bans.is_empty() {
+        return print_line("no bans");
+    }
+    let now = SystemClock.now().ms();
+    let mut rows = vec![["USER", "FOR", "ENDS", "REASON"].map(str::to_owned).to_vec()];
+    rows.extend(bans.iter().map(|ban| {
+        let ends =
+            ban.until.map_or("never".to_owned(), |at| format!("in {}", moment::span(at.saturating_sub(now))));
+        vec![
+            table::plain(&ban.user),
+            moment::span(now.saturating_sub(ban.at)),
+            ends,
+            table::plain(&ban.reason),
+        ]
+    }));
+    print_rows(&rows)
 }
 
 fn backend(server: &ServerOptions) -> anyhow::Result<Backend> {

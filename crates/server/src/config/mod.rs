@@ -25,7 +25,7 @@ pub use secret::{SecretText, without_password};
 pub use sections::{
     AuthorizeConfig, ChannelConfig, ClockConfig, EventsConfig, HistoryConfig, HistoryRight, InboxConfig,
     KindConfig, LimitsConfig, LocalBusConfig, LogFormat, MetricsConfig, NodesConfig, PartiesConfig,
-    PresenceConfig, PresenceMode, RadarConfig, SessionsConfig, SlowReader, TokenKeyConfig,
+    PresenceConfig, PresenceMode, RadarConfig, SessionsConfig, SlowReader, TokenKeyConfig, TokensConfig,
 };
 
 use layer::{ConfigValue, SetKey};
@@ -77,6 +77,7 @@ pub struct Config {
     pub sessions: SessionsConfig,
     pub nodes: NodesConfig,
     pub clock: ClockConfig,
+    pub tokens: TokensConfig,
     pub local: LocalBusConfig,
     pub limits: LimitsConfig,
     /// Always contains `default`; use `kind` to look one up.
@@ -188,6 +189,7 @@ impl Config {
             sessions: SessionsConfig::read(&mut values),
             nodes: NodesConfig::read(&mut values),
             clock: ClockConfig::read(&mut values),
+            tokens: TokensConfig::read(&mut values),
             local: LocalBusConfig::read(&mut values),
             limits,
             kinds: kinds::kinds(&mut values),

@@ -86,6 +86,7 @@ pub const ALL: &[&[Key]] = &[
     SessionsConfig::KEYS,
     NodesConfig::KEYS,
     ClockConfig::KEYS,
+    TokensConfig::KEYS,
     LocalBusConfig::KEYS,
     LimitsConfig::KEYS,
     PresenceConfig::KEYS,
@@ -212,9 +213,15 @@ section! {
         /// How long a jump of the clock must hold before it is accepted, and how long after a start with an old stored
         /// time nothing is deleted by age.
         confirm_ms: u64 = KeySchema::integer(10 * MINUTE_MS, 1_000, DAY_MS);
-        /// How long after its exp, or before its nbf, a token is still accepted at login: clocks of servers differ a
-        /// little.
+        /// How long after its exp, or before its nbf, a token is still accepted at login: clocks differ a little.
         token_leeway_ms: u64 = KeySchema::integer(5_000, 0, 5 * MINUTE_MS);
+    }
+}
+
+section! {
+    "tokens." => TokensConfig {
+        /// The longest time until a token expires; it also refuses an exp in milliseconds, which is in seconds.
+        max_life_ms: u64 = KeySchema::integer(400 * DAY_MS, 1_000, 100 * YEAR_MS);
     }
 }
 
@@ -249,8 +256,7 @@ section! {
         /// Commands per second of one connection, and of all connections of one user on this node, with bursts of
         /// twice as many; 0: no limit. API keys have no limit.
         commands_per_second: u32 = KeySchema::integer(100, 0, 1_000_000).in_dev(DefaultValue::Integer(0));
-        /// Commands per second from one client address, with bursts of twice as many; 0: no limit. API keys have no
-        /// limit.
+        /// Commands per second from one client address, with bursts of twice as many; 0, or with an API key: no limit.
         address_commands_per_second: u32 = KeySchema::integer(2_000, 0, 100_000_000).in_dev(DefaultValue::Integer(0));
         /// Logins per second from one client address, with bursts of twice as many; 0: no limit.
         address_hellos_per_second: u32 = KeySchema::integer(2_000, 0, 100_000_000).in_dev(DefaultValue::Integer(0));
@@ -285,8 +291,8 @@ section! {
         shard_queue: usize = KeySchema::integer(65_536, 16, 1 << 26);
         /// Unread bytes of a Redis connection before it is closed.
         redis_pending_bytes: usize = KeySchema::integer(32 << 20, 1_024, 1 << 32);
-        /// How many responses to requests with an Idempotency-Key are remembered.
-        idempotency_keys: usize = KeySchema::integer(100_000, 0, 1 << 26);
+        /// Bytes of remembered responses to requests with an Idempotency-Key; who has the most loses the oldest.
+        idempotency_bytes: usize = KeySchema::integer(64 << 20, 0, TIB);
         /// Users that one user may follow.
         following: usize = KeySchema::integer(5_000, 0, 100_000);
     }

@@ -1,8 +1,10 @@
 //! The parts of the server that HTTP handlers use.
 
+use super::audit::RecordedReads;
 use super::idempotency::IdempotencyKeys;
 use super::party::Pings;
 use crate::auth::Authenticator;
+use crate::byte_budget::ByteBudget;
 use crate::clock::NodeClock;
 use crate::config::Config;
 use crate::connections::Connections;
@@ -17,7 +19,7 @@ use crate::shard::Shards;
 use crate::store_client::StoreClient;
 use crate::topics::TopicsApi;
 use crate::traces::Tracer;
-use crate::unauthenticated::UnauthenticatedBytes;
+use crate::unread_replies::UnreadReplies;
 use std::sync::Arc;
 use std::time::Instant;
 use tavern_domain::Time;
@@ -34,13 +36,15 @@ pub struct HttpApi {
     pub topics: Arc<TopicsApi>,
     pub health: Arc<NodeHealth>,
     pub connections: Arc<Connections>,
-    pub unauthenticated: Arc<UnauthenticatedBytes>,
+    pub unauthenticated: Arc<ByteBudget>,
+    pub unread: Arc<UnreadReplies>,
     pub metrics: Arc<MetricSources>,
     pub samples: Arc<Samples>,
     pub population: Arc<ClusterPopulation>,
     pub started: Instant,
     pub idempotency: IdempotencyKeys,
     pub pings: Pings,
+    pub recorded_reads: RecordedReads,
     pub practice: Arc<Practice>,
     /// None: Radar's clients are not served.
     pub radar: Option<Arc<RadarServer>>,

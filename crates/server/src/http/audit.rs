@@ -1,13 +1,18 @@
 //! The audit trail: every administrative action over HTTP, with the key that did it, where it came from and its outcome, as a
 //! line of the log and an event of the topic `tavern.audit`.
 //! Must hold: an action is recorded after it is done, whether it was refused or not; requests without a valid key are not.
+//! Reading private data is recorded once in a while for each key and user.
 
 use super::api::HttpApi;
 use super::body::HttpResponse;
-use super::request::{self, Query, decode};
+use super::request::decode;
 use super::server::ClientAddress;
 use crate::audit;
+use http::Method;
 use http::request::Parts;
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The method, the path and the name of each administrative action. `{}` stands for one segment, and is the target.
 const ACTIONS: [(&str, &str, &str); 21] = [
@@ -34,17 +39,55 @@ const ACTIONS: [(&str, &str, &str); 21] = [
     ("GET", "users/{}/inbox", "user.read_inbox"),
 ];
 
+/// How long reading the private data of one user with one key is not recorded again: an open page polls it.
+const READ_AGAIN: Duration = Duration::from_secs(600);
+/// Reads that are remembered. Beyond it the oldest are forgotten, and recorded again.
+const READS_MAX: usize = 10_000;
+
+/// Reads of private data that are in the audit trail already.
+#[derive(Default)]
+pub struct RecordedReads(Mutex<ReadTable>);
+
+#[derive(Default)]
+struct ReadTable {
+    known: HashSet<Arc<str>>,
+    by_age: VecDeque<(Instant, Arc<str>)>,
+}
+
+impl RecordedReads {
+    /// Whether this read must be recorded.
+    fn is_new(&self, read: &str, now: Instant) -> bool {
+        let mut reads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some((at, _)) = reads.by_age.front()
+            && (now.saturating_duration_since(*at) >= READ_AGAIN || reads.by_age.len() >= READS_MAX)
+        {
+            if let Some((_, oldest)) = reads.by_age.pop_front() {
+                reads.known.remove(&oldest);
+            }
+        }
+        let read: Arc<str> = read.into();
+        let is_new = reads.known.insert(read.clone());
+        if is_new {
+            reads.by_age.push_back((now, read));
+        }
+        is_new
+    }
+}
+
 /// Records an administrative action that was answered.
-pub async fn record(api: &HttpApi, parts: &Parts, answer: &HttpResponse) {
+pub async fn record(api: &HttpApi, parts: &Parts, key: &Arc<str>, answer: &HttpResponse) {
     let path = parts.uri.path().strip_prefix("/v1/").unwrap_or_default();
     let Some((action, target)) = action_of(parts.method.as_str(), path) else { return };
-    let Ok(query) = Query::of(parts) else { return };
-    let Ok(Some(identity)) = request::identity(api, parts, &query).await else { return };
-    let Some(key) = identity.key else { return };
+    if parts.method == Method::GET {
+        let read = format!("{key}\n{}\n{path}", answer.status().as_u16());
+        if !api.recorded_reads.is_new(&read, Instant::now()) {
+            return;
+        }
+    }
     let from = parts.extensions.get::<ClientAddress>().map(|address| address.0.to_string());
     let target = decode(target, false).unwrap_or_default();
-    let line = audit::line(action, &target, &key, from, answer.status().as_u16(), &api.node.settings.node);
-    tracing::info!(action, target, key = &*key, from = line.from, status = line.status, "audit");
+    let line = audit::line(action, &target, key, from, answer.status().as_u16(), &api.node.settings.node);
+    tracing::info!(action, target, key = &**key, from = line.from, status = line.status, "audit");
     let commit = audit::commit(&line, api.now());
     match api.store.commit(commit).await {
         Ok(_) => api.topics.wakeups.published(audit::TOPIC.into()),
@@ -91,6 +134,19 @@ mod tests {
         ] {
             assert_eq!(action_of(method, path), expected, "{method} {path}");
         }
+    }
+
+    #[test]
+    fn a_read_is_recorded_once_in_ten_minutes_for_each_key_and_user() {
+        let (reads, now) = (RecordedReads::default(), Instant::now());
+        assert!(reads.is_new("k1 ann", now) && !reads.is_new("k1 ann", now + READ_AGAIN / 2));
+        assert!(reads.is_new("k2 ann", now) && reads.is_new("k1 bob", now));
+        assert!(reads.is_new("k1 ann", now + READ_AGAIN));
+        for number in 0..=READS_MAX {
+            reads.is_new(&number.to_string(), now + READ_AGAIN);
+        }
+        let table = reads.0.lock().unwrap();
+        assert!(table.by_age.len() <= READS_MAX && table.known.len() == table.by_age.len());
     }
 
     #[test]

@@ -1,18 +1,57 @@
 //! Response bodies, and responses made of typed values, refusals and texts.
 
+use crate::unread_replies::ConnectionReplies;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json;
 
+/// Given to the connection at once. More is taken when this is sent, so that a client that reads is known to read.
+const PIECE_BYTES: usize = 16 * 1024;
+
 pub enum ResponseBody {
     Whole(Option<Bytes>),
+    /// The same, counted until it is sent.
+    Counted(CountedBody),
     Events(super::stream::EventStream),
+}
+
+/// The unsent rest of a body.
+pub struct CountedBody {
+    rest: Bytes,
+    begun: bool,
+    replies: Arc<ConnectionReplies>,
+}
+
+impl CountedBody {
+    fn piece(&mut self) -> Option<Bytes> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        if std::mem::replace(&mut self.begun, true) {
+            self.replies.note_progress();
+        }
+        Some(self.rest.split_to(self.rest.len().min(PIECE_BYTES)))
+    }
+}
+
+impl ResponseBody {
+    /// Counts a body of a response of this connection until it is sent. Streams count their pieces themselves.
+    pub fn counted(self, replies: &Arc<ConnectionReplies>) -> ResponseBody {
+        match self {
+            ResponseBody::Whole(Some(bytes)) => {
+                let rest = replies.count(bytes);
+                ResponseBody::Counted(CountedBody { rest, begun: false, replies: replies.clone() })
+            }
+            other => other,
+        }
+    }
 }
 
 impl HttpBody for ResponseBody {
@@ -25,6 +64,7 @@ impl HttpBody for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
             ResponseBody::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            ResponseBody::Counted(body) => Poll::Ready(body.piece().map(|bytes| Ok(Frame::data(bytes)))),
             ResponseBody::Events(events) => {
                 events.poll(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
@@ -32,7 +72,11 @@ impl HttpBody for ResponseBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, ResponseBody::Whole(None))
+        match self {
+            ResponseBody::Whole(bytes) => bytes.is_none(),
+            ResponseBody::Counted(body) => body.rest.is_empty(),
+            ResponseBody::Events(_) => false,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -40,6 +84,7 @@ impl HttpBody for ResponseBody {
             ResponseBody::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
+            ResponseBody::Counted(body) => SizeHint::with_exact(body.rest.len() as u64),
             ResponseBody::Events(_) => SizeHint::default(),
         }
     }

@@ -2,9 +2,10 @@
 
 use super::api::HttpApi;
 use super::body::{HttpResponse, json, typed};
+use super::key_holder::RequestBody;
 use super::people::{carry_out, order};
-use super::request;
-use hyper::body::Incoming;
+use super::rest::page_of;
+use http::request::Parts;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tavern_domain::Time;
@@ -12,10 +13,10 @@ use tavern_domain::party::{PartyCommand, PartyRequest};
 use tavern_hub::ServiceCommand;
 use tavern_hub::user::is_user;
 use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
-use tavern_store::{DocumentKey, FollowRow, Found, Read};
+use tavern_store::{DocumentKey, FollowRow, Found, Read, Row, RowKey, RowKind};
 use tavern_wire::bus::control::{Ban, ControlAction, Disconnect};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::api::{self, BanReport, parse_ban, parse_channel_body, parse_disconnect};
+use tavern_wire::json::api::{self, BanList, BanReport, parse_ban, parse_channel_body, parse_disconnect};
 use tavern_wire::record::{BAN, MEMBERSHIP, read_ban, read_membership};
 
 /// How long the presence of an erased user may take to end.
@@ -31,23 +32,28 @@ pub async fn sessions(api: &HttpApi, user: &str) -> Result<HttpResponse, Refusal
     act(api, user, ControlAction::Sessions).await
 }
 
-pub async fn disconnect(api: &HttpApi, user: &str, body: Incoming) -> Result<HttpResponse, Refusal> {
-    let body = request::body(body, api.config.limits.json_frame_bytes).await?;
+pub async fn disconnect(api: &HttpApi, user: &str, body: RequestBody<'_>) -> Result<HttpResponse, Refusal> {
+    let body = body.read(api.config.limits.json_frame_bytes).await?;
     let api::DisconnectRequest { code, reason, except, allow_resume } = parse_disconnect(&body)?;
     let order = Disconnect { code, reason, except, allow_resume, at: api.now() };
     act(api, user, ControlAction::Disconnect(order)).await
 }
 
 /// Subscribes all sessions of a user, or ends their subscriptions.
-pub async fn subscribe(api: &HttpApi, user: &str, on: bool, body: Incoming) -> Result<HttpResponse, Refusal> {
-    let body = request::body(body, api.config.limits.json_frame_bytes).await?;
+pub async fn subscribe(
+    api: &HttpApi,
+    user: &str,
+    on: bool,
+    body: RequestBody<'_>,
+) -> Result<HttpResponse, Refusal> {
+    let body = body.read(api.config.limits.json_frame_bytes).await?;
     let channel = parse_channel_body(&body)?;
     let action = if on { ControlAction::Subscribe(channel) } else { ControlAction::Unsubscribe(channel) };
     act(api, user, action).await
 }
 
-pub async fn ban(api: &HttpApi, user: &str, body: Incoming) -> Result<HttpResponse, Refusal> {
-    let body = request::body(body, api.config.limits.json_frame_bytes).await?;
+pub async fn ban(api: &HttpApi, user: &str, body: RequestBody<'_>) -> Result<HttpResponse, Refusal> {
+    let body = body.read(api.config.limits.json_frame_bytes).await?;
     let api::BanRequest { until, reason } = parse_ban(&body)?;
     let now = api.now();
     if until.is_some_and(|until| until <= now.ms()) {
@@ -66,8 +72,33 @@ pub async fn show_ban(api: &HttpApi, user: &str) -> Result<HttpResponse, Refusal
     let Some(ban) = ban_of(api, user).await? else {
         return Err(Refusal::new(Code::NotFound, "this user is not banned"));
     };
+    Ok(typed(&report(user, &ban)))
+}
+
+/// The bans of the store, by user, without those that are over: a page may have fewer rows than its limit.
+pub async fn bans(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal> {
+    let (after, limit) = page_of(parts)?;
+    let after = Some(RowKey::Document(DocumentKey::new(BAN, &after)));
+    let read = Read::Rows { kind: RowKind::Document, after, limit: limit as u32 };
+    let Ok(Found::Rows(page)) = api.store.read(read).await else { return Err(unavailable()) };
+    let documents = page.rows.iter().map_while(|found| match &found.row {
+        Row::Document(document) if document.key.kind() == BAN => Some(document),
+        _ => None,
+    });
+    let documents: Vec<_> = documents.collect();
+    let more = page.more && documents.len() == page.rows.len();
+    let bans: Vec<(&str, Ban)> = documents
+        .iter()
+        .filter_map(|document| Some((document.key.name(), read_ban(&document.body).ok()?)))
+        .filter(|(_, ban)| api.now() < ban.until)
+        .collect();
+    let next = documents.last().filter(|_| more).map(|last| last.key.name());
+    Ok(typed(&BanList { bans: bans.iter().map(|(user, ban)| report(user, ban)).collect(), next }))
+}
+
+fn report<'a>(user: &'a str, ban: &'a Ban) -> BanReport<'a> {
     let until = (ban.until != Time::NEVER).then_some(ban.until.ms());
-    Ok(typed(&BanReport { at: ban.at.ms(), reason: &ban.reason, until, user }))
+    BanReport { at: ban.at.ms(), reason: &ban.reason, until, user }
 }
 
 /// The ban of a user, if it is not over.

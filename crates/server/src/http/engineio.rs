@@ -5,9 +5,9 @@ use super::body::{HttpResponse, refusal, whole};
 use super::connect;
 use super::request::{self, Query};
 use super::server::{HttpConnection, too_many_connections};
+use crate::byte_budget::ReservedBytes;
 use crate::config::ServerMode;
 use crate::radar::{EngineHandle, EngineInput, EngineSocket, RadarServer};
-use crate::unauthenticated::ReservedBytes;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, UPGRADE};
 use http::request::Parts;
@@ -86,6 +86,9 @@ async fn serve(
     let Some(handle) = known else {
         return open(connection, radar, parts, body, is_socket).await;
     };
+    if handle.flags.authenticated.load(Ordering::Acquire) {
+        connection.replies.note_login();
+    }
     let is_upgraded = handle.flags.upgraded.load(Ordering::Acquire);
     if is_upgraded || (is_socket && parts.method != Method::GET) {
         return Err(HandshakeError::BadRequest.into());

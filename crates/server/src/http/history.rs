@@ -2,6 +2,8 @@
 
 use super::api::HttpApi;
 use super::body::{HttpResponse, json};
+use super::idempotency::OnceKey;
+use super::key_holder::KeyHolder;
 use super::people;
 use super::request::Query;
 use super::session::put;
@@ -13,6 +15,7 @@ use tavern_hub::{ServiceCommand, write_history_page};
 use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_store::{Found, Read};
 use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::MessageBody;
 use tokio::sync::oneshot;
 
 const PAGE: u64 = 100;
@@ -59,16 +62,15 @@ pub async fn clear(api: &HttpApi, name: &str) -> Result<HttpResponse, Refusal> {
 pub fn publish(
     api: &HttpApi,
     shard: usize,
+    holder: &KeyHolder<'_>,
     name: &str,
-    data: &str,
-    once: Option<&str>,
+    message: &MessageBody<'_>,
+    once: Option<&OnceKey>,
 ) -> Result<oneshot::Receiver<Result<Vec<u8>, Refusal>>, Refusal> {
-    let message_id = once.map(|once| -> Arc<str> {
-        let digest = ring::digest::digest(&ring::digest::SHA256, once.as_bytes());
-        let hex = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        format!("key-{hex}").into()
-    });
-    let order = ServiceCommand::Publish { channel: name.into(), data: data.as_bytes().into(), message_id };
+    let from_key = || Some(format!("key-{}", once?.hex()).into());
+    let message_id: Option<Arc<str>> = message.message_id.as_deref().map(Arc::from).or_else(from_key);
+    let (channel, data) = (name.into(), message.data.as_bytes().into());
+    let order = ServiceCommand::Publish { channel, data, key: holder.key().cloned(), message_id };
     let (answer, waiting) = oneshot::channel();
     put(api, shard, ShardInput::Order(Box::new(HttpServiceCommand { order, answer })))?;
     Ok(waiting)

@@ -117,7 +117,11 @@ pub async fn serve_plain(io: PlainIo, connection: Arc<HttpConnection>) {
                 None => Poll::Pending,
             },
         });
-        let Some(offer) = offered.await else { return };
+        let offered = tokio::select! {
+            offered = offered => offered,
+            () = connection.replies.must_end() => None,
+        };
+        let Some(offer) = offered else { return };
         if !is_blocked.load(Ordering::Relaxed) {
             let Some(parts) = serving.into_parts() else { return };
             return poll::hand_over(connection, parts.io.into_inner(), &parts.read_buf, offer);
@@ -131,7 +135,11 @@ pub async fn serve_plain(io: PlainIo, connection: Arc<HttpConnection>) {
 pub async fn serve_tls(socket: HttpTlsStream, connection: Arc<HttpConnection>) {
     let served = connection.clone();
     let service = service_fn(move |request| respond(served.clone(), request));
-    trace(builder(&connection).serve_connection(TokioIo::new(socket), service).with_upgrades().await);
+    let serving = builder(&connection).serve_connection(TokioIo::new(socket), service).with_upgrades();
+    tokio::select! {
+        ended = serving => trace(ended),
+        () = connection.replies.must_end() => {}
+    }
 }
 
 fn trace(ended: Result<(), hyper::Error>) {

@@ -2,12 +2,11 @@
 
 use super::api::HttpApi;
 use super::body::{HttpResponse, typed, whole};
-use super::request;
+use super::key_holder::RequestBody;
 use super::rest::page_of;
 use crate::auth;
 use http::StatusCode;
 use http::request::Parts;
-use hyper::body::Incoming;
 use std::sync::Arc;
 use tavern_domain::{Scope, Scopes, Time};
 use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
@@ -24,9 +23,9 @@ pub async fn list(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal>
     Ok(typed(&KeyList { keys: page.rows.iter().map(|found| report(&found.row)).collect(), next }))
 }
 
-pub async fn create(api: &HttpApi, body: Incoming) -> Result<HttpResponse, Refusal> {
+pub async fn create(api: &HttpApi, body: RequestBody<'_>) -> Result<HttpResponse, Refusal> {
     let bad = |message: String| Refusal::new(Code::BadRequest, message);
-    let body = request::body(body, api.config.limits.json_frame_bytes).await?;
+    let body = body.read(api.config.limits.json_frame_bytes).await?;
     let NewKeyRequest { name, scopes, expires_at } = parse_new_key(&body)?;
     let now = api.now();
     if expires_at.is_some_and(|at| at <= now.ms() || at > i64::MAX as u64 / 1000) {

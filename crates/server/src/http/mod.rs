@@ -16,6 +16,7 @@ mod engineio;
 mod history;
 mod http1;
 mod idempotency;
+mod key_holder;
 mod keys;
 mod lists;
 mod openapi;
@@ -35,6 +36,7 @@ mod topics;
 mod user;
 
 pub use api::HttpApi;
+pub use audit::RecordedReads;
 pub use idempotency::IdempotencyKeys;
 pub use party::Pings;
 pub use routes::ListenerSide;

@@ -3,9 +3,10 @@
 
 use super::api::HttpApi;
 use super::body::{HttpResponse, json, json_with};
+use super::key_holder::{KeyHolder, RequestBody};
 use super::people::carry_out;
 use super::request::{self, Query, decode_form};
-use super::rest::{holder_of, page_of};
+use super::rest::page_of;
 use super::routes;
 use super::server::HttpConnection;
 use super::session::{put, stopping};
@@ -35,10 +36,11 @@ const PINGS: usize = 100_000;
 pub async fn answer(
     api: &HttpApi,
     parts: &Parts,
+    holder: &KeyHolder<'_>,
     path: &[&str],
-    body: Incoming,
+    body: RequestBody<'_>,
 ) -> Result<HttpResponse, Refusal> {
-    holder_of(api, parts, &[Scope::Parties]).await?;
+    holder.with_scope(&[Scope::Parties]).await?;
     match (parts.method.as_str(), path) {
         ("GET", ["parties"]) => list(api, parts).await,
         ("GET", ["parties", id]) => {
@@ -46,7 +48,7 @@ pub async fn answer(
             order(api, call).await
         }
         ("POST", ["parties", id, "go", go_id]) => {
-            let body = request::body(body, BODY_BYTES).await?;
+            let body = body.read(BODY_BYTES).await?;
             let (matched, details) = party::parse_answer(&body)?;
             let (party, go_id) = (number("party", id)?, number("go", go_id)?);
             order(api, without_user(PartyCommand::Answer { party, go_id, matched, details })).await
@@ -56,7 +58,7 @@ pub async fn answer(
         }
         ("POST", ["users", user, "party"]) => {
             let user: Arc<str> = (*user).into();
-            let body = request::body(body, BODY_BYTES).await;
+            let body = body.read(BODY_BYTES).await;
             let call = match body.and_then(|body| called(party::parse(&body)?)) {
                 Ok(call) => call,
                 Err(refusal) => return Err(with_party(api, user, refusal).await),
@@ -146,8 +148,10 @@ pub async fn form(connection: &HttpConnection, parts: &Parts, body: Incoming) ->
 }
 
 async fn carry_form(api: &HttpApi, parts: &Parts, body: Incoming) -> Result<Vec<u8>, Refusal> {
-    let (identity, user) = user_of(api, parts).await?;
+    // Nothing is read from somebody unknown; what they may is decided when their form is there.
+    user_of(api, parts).await?;
     let body = request::body(body, BODY_BYTES).await;
+    let (identity, user) = user_of(api, parts).await?;
     let call = match body.and_then(|body| read_form(&body)) {
         Ok(call) => call,
         Err(refusal) => return Err(with_party(api, user, refusal).await),

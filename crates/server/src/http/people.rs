@@ -3,13 +3,12 @@
 
 use super::api::HttpApi;
 use super::body::{HttpResponse, json};
-use super::request;
-use super::rest::{idempotency_key, run_once};
+use super::key_holder::{KeyHolder, RequestBody};
+use super::rest::{OnceAnswer, once_key, run_once};
 use super::session::{put, stopping};
 use super::user::named;
 use crate::shard::input::{HttpServiceCommand, ShardInput};
 use http::request::Parts;
-use hyper::body::Incoming;
 use std::sync::Arc;
 use tavern_hub::ServiceCommand;
 use tavern_store::limits::RETRY_AFTER_MS;
@@ -24,15 +23,20 @@ pub async fn follow(api: &HttpApi, user: &str, whom: &str, on: bool) -> Result<H
     order(api, ServiceCommand::Follow { follower: user.into(), followee: whom.into(), on }).await
 }
 
-pub async fn show(api: &HttpApi, user: &str, body: Incoming) -> Result<HttpResponse, Refusal> {
-    let body = request::body(body, api.config.limits.json_frame_bytes).await?;
+pub async fn show(api: &HttpApi, user: &str, body: RequestBody<'_>) -> Result<HttpResponse, Refusal> {
+    let body = body.read(api.config.limits.json_frame_bytes).await?;
     let value = parse_visibility(&body)?;
     order(api, ServiceCommand::SetVisibility { user: user.into(), value }).await
 }
 
 /// Makes a user present in a channel until the app removes them.
-pub async fn hold(api: &HttpApi, channel: &str, user: &str, body: Incoming) -> Result<HttpResponse, Refusal> {
-    let body = request::body(body, api.config.limits.json_frame_bytes).await?;
+pub async fn hold(
+    api: &HttpApi,
+    channel: &str,
+    user: &str,
+    body: RequestBody<'_>,
+) -> Result<HttpResponse, Refusal> {
+    let body = body.read(api.config.limits.json_frame_bytes).await?;
     let HoldRequest { with, ttl_ms } = parse_hold(&body)?;
     order(api, ServiceCommand::Hold { channel: channel.into(), user: user.into(), with, ttl_ms }).await
 }
@@ -45,18 +49,17 @@ pub async fn release(api: &HttpApi, channel: &str, user: &str) -> Result<HttpRes
 pub async fn write(
     api: &HttpApi,
     parts: &Parts,
+    holder: &KeyHolder<'_>,
     user: &str,
-    body: Incoming,
+    body: RequestBody<'_>,
 ) -> Result<HttpResponse, Refusal> {
-    let body = request::body(body, api.config.limits.json_frame_bytes).await?;
+    let body = body.read(api.config.limits.json_frame_bytes).await?;
     let data: Arc<str> = parse_message_body(&body)?.data.into();
-    let once = idempotency_key(parts, &format!("user#{user}"))?;
-    let named = once.as_deref().map(|once| {
-        let digest = ring::digest::digest(&ring::digest::SHA256, once.as_bytes());
-        digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
-    });
+    let once = once_key(parts, holder, &format!("user#{user}"))?;
+    let named = once.as_ref().map(|once| once.hex().into());
     let command = ServiceCommand::InboxMessage { user: user.into(), data, once: named };
-    run_once(api, once.as_deref(), carry_out(api, command)).await
+    let work = async { carry_out(api, command).await.map(OnceAnswer::from) };
+    run_once(api, once.as_ref(), work).await.map(json)
 }
 
 /// Runs a command on a shard and waits for its reply.

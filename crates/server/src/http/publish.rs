@@ -2,14 +2,14 @@
 //! Must hold: the messages of one request to one channel arrive in the order of the request.
 
 use super::api::HttpApi;
-use super::body::HttpResponse;
+use super::body::{HttpResponse, json};
 use super::history;
-use super::request;
-use super::rest::{idempotency_key, run_once};
+use super::idempotency::OnceKey;
+use super::key_holder::{KeyHolder, RequestBody};
+use super::rest::{OnceAnswer, once_key, run_once};
 use super::session::{put, stopping};
 use crate::shard::input::{HttpPublish, ShardInput};
 use http::request::Parts;
-use hyper::body::Incoming;
 use std::borrow::Cow;
 use tavern_domain::Channel;
 use tavern_wire::error::{Code, Refusal};
@@ -22,38 +22,58 @@ use tokio::sync::oneshot;
 /// A request with many messages.
 const BODY_BYTES: usize = 4 << 20;
 
-pub async fn one(api: &HttpApi, parts: &Parts, name: &str, body: Incoming) -> Result<HttpResponse, Refusal> {
+pub async fn one(
+    api: &HttpApi,
+    parts: &Parts,
+    holder: &KeyHolder<'_>,
+    name: &str,
+    body: RequestBody<'_>,
+) -> Result<HttpResponse, Refusal> {
     check_channel(name)?;
-    let body = request::body(body, api.config.limits.json_frame_bytes).await?;
+    let body = body.read(api.config.limits.json_frame_bytes).await?;
     let message = parse_message_body(&body)?;
     check_data(api, message.data)?;
-    let once = idempotency_key(parts, name)?;
-    run_once(api, once.as_deref(), send(api, name, message, once.as_deref())).await
+    let once = once_key(parts, holder, name)?;
+    let work =
+        async { begin(api, holder, name, message, once.as_ref())?.reply().await.map(OnceAnswer::from) };
+    run_once(api, once.as_ref(), work).await.map(json)
 }
 
 /// The same data to several channels.
-pub async fn broadcast(api: &HttpApi, parts: &Parts, body: Incoming) -> Result<HttpResponse, Refusal> {
-    let body = request::body(body, BODY_BYTES).await?;
+pub async fn broadcast(
+    api: &HttpApi,
+    parts: &Parts,
+    holder: &KeyHolder<'_>,
+    body: RequestBody<'_>,
+) -> Result<HttpResponse, Refusal> {
+    let body = body.read(BODY_BYTES).await?;
     let BroadcastRequest { channels, data } = parse_broadcast(&body)?;
     check_data(api, data)?;
-    let items = channels.into_iter().map(|channel| Ok(PublishItem { channel, data })).collect();
-    let once = idempotency_key(parts, "/v1/broadcast")?;
-    run_once(api, once.as_deref(), send_all(api, items, once.as_deref())).await
+    let items =
+        channels.into_iter().map(|channel| Ok(PublishItem { channel, data, message_id: None })).collect();
+    let once = once_key(parts, holder, "/v1/broadcast")?;
+    run_once(api, once.as_ref(), send_all(api, holder, items, once.as_ref())).await.map(json)
 }
 
 /// Several messages.
-pub async fn many(api: &HttpApi, parts: &Parts, body: Incoming) -> Result<HttpResponse, Refusal> {
-    let body = request::body(body, BODY_BYTES).await?;
+pub async fn many(
+    api: &HttpApi,
+    parts: &Parts,
+    holder: &KeyHolder<'_>,
+    body: RequestBody<'_>,
+) -> Result<HttpResponse, Refusal> {
+    let body = body.read(BODY_BYTES).await?;
     let items = parse_publish_many(&body)?;
-    let once = idempotency_key(parts, "/v1/publish")?;
-    run_once(api, once.as_deref(), send_all(api, items, once.as_deref())).await
+    let once = once_key(parts, holder, "/v1/publish")?;
+    run_once(api, once.as_ref(), send_all(api, holder, items, once.as_ref())).await.map(json)
 }
 
 async fn send_all(
     api: &HttpApi,
+    holder: &KeyHolder<'_>,
     items: Vec<Result<PublishItem<'_>, Refusal>>,
-    once: Option<&str>,
-) -> Result<Vec<u8>, Refusal> {
+    once: Option<&OnceKey>,
+) -> Result<OnceAnswer, Refusal> {
     // All are given to the shards of their channels before the first is awaited: those of one channel keep their order.
     let begun: Vec<Result<BegunPublish, Refusal>> = items
         .iter()
@@ -62,8 +82,9 @@ async fn send_all(
             let item = item.as_ref().map_err(Clone::clone)?;
             check_channel(&item.channel)?;
             check_data(api, item.data)?;
-            let once = once.map(|once| format!("{once}\n{number}"));
-            begin(api, &item.channel, MessageBody { data: item.data, retain: false }, once.as_deref())
+            let once = once.map(|once| once.part(number));
+            let message = MessageBody { data: item.data, retain: false, message_id: item.message_id.clone() };
+            begin(api, holder, &item.channel, message, once.as_ref())
         })
         .collect();
     let mut replies = Vec::with_capacity(begun.len());
@@ -78,7 +99,9 @@ async fn send_all(
         Err(_) => Cow::Borrowed(""),
     };
     let channels: Vec<Cow<'_, str>> = items.iter().map(channel).collect();
-    Ok(published_many(&channels, &replies))
+    // A retry runs all of them again; those with history are stored once.
+    let is_final = replies.iter().all(Result::is_ok);
+    Ok(OnceAnswer { body: published_many(&channels, &replies).into(), is_final })
 }
 
 fn check_channel(name: &str) -> Result<(), Refusal> {
@@ -97,15 +120,6 @@ fn check_data(api: &HttpApi, data: &str) -> Result<(), Refusal> {
         return Err(Refusal::new(Code::TooLarge, message));
     }
     Ok(())
-}
-
-async fn send(
-    api: &HttpApi,
-    name: &str,
-    message: MessageBody<'_>,
-    once: Option<&str>,
-) -> Result<Vec<u8>, Refusal> {
-    begin(api, name, message, once)?.reply().await
 }
 
 /// A message that a shard has.
@@ -129,18 +143,19 @@ impl BegunPublish {
 
 fn begin(
     api: &HttpApi,
+    holder: &KeyHolder<'_>,
     name: &str,
-    MessageBody { data, retain }: MessageBody<'_>,
-    once: Option<&str>,
+    message: MessageBody<'_>,
+    once: Option<&OnceKey>,
 ) -> Result<BegunPublish, Refusal> {
     // All of a channel's messages go through one shard, so that one service has one order.
     let shard = name.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte as usize));
     let shard = shard % api.shards.len();
-    if retain || history::limits(api, name)?.is_some() {
-        return history::publish(api, shard, name, data, once).map(BegunPublish::Stored);
+    if message.retain || history::limits(api, name)?.is_some() {
+        return history::publish(api, shard, holder, name, &message, once).map(BegunPublish::Stored);
     }
     let (answer, waiting) = oneshot::channel();
-    let input = HttpPublish { channel: name.into(), data: data.as_bytes().to_vec(), answer };
+    let input = HttpPublish { channel: name.into(), data: message.data.as_bytes().to_vec(), answer };
     put(api, shard, ShardInput::Publish(Box::new(input)))?;
     Ok(BegunPublish::Delivered(waiting))
 }

@@ -4,6 +4,7 @@ use super::api::HttpApi;
 use super::server::ClientAddress;
 use crate::auth::{AuthError, Credential};
 use crate::config::{Cidr, ServerMode};
+use crate::unread_replies::ConnectionReplies;
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -15,6 +16,7 @@ use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tavern_domain::{AddressGroup, Identity};
@@ -118,18 +120,11 @@ pub fn decode(text: &str, plus: bool) -> Result<String, Refusal> {
     String::from_utf8(bytes).map_err(|_| bad(format!("{text:?} is not UTF-8 after percent-decoding")))
 }
 
-fn unauthenticated(error: AuthError) -> Refusal {
-    match error {
-        AuthError::Unavailable => Refusal::new(Code::Unavailable, error.to_string()).retry_after(1000),
-        error => Refusal::new(Code::Unauthenticated, error.to_string()),
-    }
-}
-
 /// The credential in the request: header first, then `?token=`, then `?user=` in dev mode.
 pub fn credential(parts: &Parts, query: &Query) -> Result<Option<Credential>, Refusal> {
     if let Some(header) = parts.headers.get(AUTHORIZATION) {
-        let text = header.to_str().map_err(|_| unauthenticated(AuthError::Malformed))?;
-        return Credential::from_authorization(text).map(Some).map_err(unauthenticated);
+        let text = header.to_str().map_err(|_| AuthError::Header.refusal())?;
+        return Credential::from_authorization(text).map(Some).map_err(|error| error.refusal());
     }
     if let Some(token) = query.one("token")? {
         return Ok(Some(Credential::of(token)));
@@ -148,7 +143,7 @@ pub fn session_secret(parts: &Parts, query: &Query) -> Result<Option<String>, Re
 /// The identity behind the request; None without a credential.
 pub async fn identity(api: &HttpApi, parts: &Parts, query: &Query) -> Result<Option<Identity>, Refusal> {
     match usable_credential(api, parts, query)? {
-        Some(credential) => admit(api, &credential, address_of(parts)).await.map(Some),
+        Some(credential) => admit(api, &credential, parts).await.map(Some),
         None => count_anonymous(api, parts),
     }
 }
@@ -207,12 +202,8 @@ pub fn count_hello(api: &HttpApi, parts: &Parts, identity: Option<&Identity>) ->
 }
 
 /// The identity behind a credential.
-pub async fn admit(
-    api: &HttpApi,
-    credential: &Credential,
-    address: Option<AddressGroup>,
-) -> Result<Identity, Refusal> {
-    let (now, rates) = (api.now(), &api.node.rates);
+pub async fn admit(api: &HttpApi, credential: &Credential, parts: &Parts) -> Result<Identity, Refusal> {
+    let (now, rates, address) = (api.now(), &api.node.rates, address_of(parts));
     let admitted = match api.authenticator.admit_now(credential, now) {
         Some(decided) => decided,
         None => {
@@ -226,7 +217,11 @@ pub async fn admit(
             looked_up
         }
     };
-    count_login(api, address, admitted)
+    let admitted = count_login(api, address, admitted)?;
+    if let Some(replies) = parts.extensions.get::<Arc<ConnectionReplies>>() {
+        replies.note_login();
+    }
+    Ok(admitted)
 }
 
 /// Requests count for their address, except those with an API key; so do failed logins.
@@ -245,7 +240,7 @@ fn count_login(
     }
     admitted.map_err(|error| {
         api.authenticator.log_refusal(&error, "http", address);
-        unauthenticated(error)
+        error.refusal()
     })
 }
 

@@ -2,7 +2,8 @@
 
 use super::api::HttpApi;
 use super::body::{HttpResponse, json, refusal, typed};
-use super::idempotency::{KEY_BYTES, KeyState};
+use super::idempotency::{KEY_BYTES, KeyState, OnceKey};
+use super::key_holder::{KeyHolder, RequestBody};
 use super::request::{self, Query, decode};
 use super::server::HttpConnection;
 use super::session::{put, stopping};
@@ -10,13 +11,14 @@ use super::{audit, control, history, keys, lists, overview, party, people, publi
 use crate::shard::input::ShardInput;
 use crate::supervisor::panics;
 use crate::traces;
+use bytes::Bytes;
 use http::Method;
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
 use std::sync::Arc;
 use std::time::Instant;
-use tavern_domain::{Channel, ClientId, Identity, Scope};
+use tavern_domain::{Channel, ClientId, Scope};
 use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_store::{Read, Writer};
 use tavern_wire::error::{Code, Refusal};
@@ -47,14 +49,23 @@ pub async fn route(connection: &Arc<HttpConnection>, request: Request<Incoming>)
 }
 
 async fn answered(connection: &HttpConnection, request: Request<Incoming>) -> HttpResponse {
-    let (parts, body) = request.into_parts();
-    let answer = answer(connection, &parts, body).await.unwrap_or_else(|refused| refusal(&refused));
-    audit::record(&connection.api, &parts, &answer).await;
+    let (parts, incoming) = request.into_parts();
+    let api = &connection.api;
+    let holder = KeyHolder::new(api, &parts);
+    let body = RequestBody { incoming, holder: &holder };
+    let answer = answer(api, &parts, &holder, body).await.unwrap_or_else(|refused| refusal(&refused));
+    if let Some(key) = holder.key() {
+        audit::record(api, &parts, key, &answer).await;
+    }
     answer
 }
 
-async fn answer(connection: &HttpConnection, parts: &Parts, body: Incoming) -> Result<HttpResponse, Refusal> {
-    let api = &connection.api;
+async fn answer(
+    api: &HttpApi,
+    parts: &Parts,
+    holder: &KeyHolder<'_>,
+    body: RequestBody<'_>,
+) -> Result<HttpResponse, Refusal> {
     let path = parts.uri.path().strip_prefix("/v1/").unwrap_or_default();
     let mut segments: Vec<String> =
         path.split('/').map(|segment| decode(segment, false)).collect::<Result<_, _>>()?;
@@ -69,72 +80,76 @@ async fn answer(connection: &HttpConnection, parts: &Parts, body: Incoming) -> R
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     match (parts.method.as_str(), segments.as_slice()) {
         ("POST", ["channels", channel, "messages"]) => {
-            holder(api, parts, Scope::Publish).await?;
-            publish::one(api, parts, channel, body).await
+            holder.with_scope(&[Scope::Publish]).await?;
+            publish::one(api, parts, holder, channel, body).await
         }
         ("POST", ["broadcast"]) => {
-            holder(api, parts, Scope::Publish).await?;
-            publish::broadcast(api, parts, body).await
+            holder.with_scope(&[Scope::Publish]).await?;
+            publish::broadcast(api, parts, holder, body).await
         }
         ("POST", ["publish"]) => {
-            holder(api, parts, Scope::Publish).await?;
-            publish::many(api, parts, body).await
+            holder.with_scope(&[Scope::Publish]).await?;
+            publish::many(api, parts, holder, body).await
         }
         ("GET", ["stats"]) => {
-            holder(api, parts, Scope::Presence).await?;
+            holder.with_scope(&[Scope::Presence]).await?;
             control::stats(api).await
         }
         ("GET", ["keys"]) => {
-            holder(api, parts, Scope::Admin).await?;
+            holder.with_scope(&[Scope::Admin]).await?;
             keys::list(api, parts).await
         }
         ("POST", ["keys"]) => {
-            holder(api, parts, Scope::Admin).await?;
+            holder.with_scope(&[Scope::Admin]).await?;
             keys::create(api, body).await
         }
         ("DELETE", ["keys", id]) => {
-            holder(api, parts, Scope::Admin).await?;
+            holder.with_scope(&[Scope::Admin]).await?;
             keys::revoke(api, id).await
         }
         ("GET", ["channels", channel, "history"]) => {
-            holder(api, parts, Scope::Admin).await?;
+            holder.with_scope(&[Scope::Admin]).await?;
             history::page(api, parts, channel).await
         }
         ("DELETE", ["channels", channel, "history"]) => {
-            holder(api, parts, Scope::Admin).await?;
+            holder.with_scope(&[Scope::Admin]).await?;
             history::clear(api, channel).await
         }
         ("GET", ["channels"]) => {
-            holder(api, parts, Scope::Presence).await?;
+            holder.with_scope(&[Scope::Presence]).await?;
             lists::channels(api, parts).await
         }
         ("GET", ["channels", channel, "presence"]) => {
-            holder(api, parts, Scope::Presence).await?;
+            holder.with_scope(&[Scope::Presence]).await?;
             presence(api, parts, channel).await
         }
         ("PUT", ["channels", channel, "presence", user]) => {
-            holder(api, parts, Scope::Presence).await?;
+            holder.with_scope(&[Scope::Presence]).await?;
             people::hold(api, channel, user, body).await
         }
         ("DELETE", ["channels", channel, "presence", user]) => {
-            holder(api, parts, Scope::Presence).await?;
+            holder.with_scope(&[Scope::Presence]).await?;
             people::release(api, channel, user).await
         }
         ("GET", ["overview"]) => {
-            holder(api, parts, Scope::Admin).await?;
+            holder.with_scope(&[Scope::Admin]).await?;
             Ok(overview::overview(api))
         }
         ("GET", ["settings"]) => {
-            holder(api, parts, Scope::Admin).await?;
+            holder.with_scope(&[Scope::Admin]).await?;
             Ok(overview::settings(&api.config))
         }
+        ("GET", ["bans"]) => {
+            holder.with_scope(&[Scope::Users]).await?;
+            control::bans(api, parts).await
+        }
         ("GET", ["users"]) => {
-            holder(api, parts, Scope::Presence).await?;
+            holder.with_scope(&[Scope::Presence]).await?;
             lists::users(api, parts).await
         }
         ("DELETE", ["users", name])
         | (_, ["users", name, "sessions" | "disconnect" | "subscribe" | "unsubscribe" | "ban"]) => {
-            holder(api, parts, Scope::Users).await?;
+            holder.with_scope(&[Scope::Users]).await?;
             match (parts.method.as_str(), segments.last()) {
                 ("GET", Some(&"sessions")) => control::sessions(api, name).await,
                 ("POST", Some(&"disconnect")) => control::disconnect(api, name, body).await,
@@ -147,90 +162,86 @@ async fn answer(connection: &HttpConnection, parts: &Parts, body: Incoming) -> R
             }
         }
         ("GET", ["users", name, "inbox"]) => {
-            holder(api, parts, Scope::Admin).await?;
+            holder.with_scope(&[Scope::Admin]).await?;
             let (after, limit) = page_of(parts)?;
             super::user::inbox(api, name, &after, limit).await
         }
         ("GET", ["users", name]) => {
-            holder(api, parts, Scope::Presence).await?;
+            holder.with_scope(&[Scope::Presence]).await?;
             super::user::user(api, name).await
         }
         ("GET", ["users", name, list @ ("following" | "followers")]) => {
-            holder(api, parts, Scope::Presence).await?;
+            holder.with_scope(&[Scope::Presence]).await?;
             let (after, limit) = page_of(parts)?;
             people::list(api, name, *list == "followers", &after, limit).await
         }
         (method @ ("PUT" | "DELETE"), ["users", name, "following", whom]) => {
-            holder(api, parts, Scope::Presence).await?;
+            holder.with_scope(&[Scope::Presence]).await?;
             people::follow(api, name, whom, method == "PUT").await
         }
         ("PUT", ["users", name, "visibility"]) => {
-            holder(api, parts, Scope::Presence).await?;
+            holder.with_scope(&[Scope::Presence]).await?;
             people::show(api, name, body).await
         }
         ("POST", ["users", name, "messages"]) => {
-            holder(api, parts, Scope::Publish).await?;
-            people::write(api, parts, name, body).await
+            holder.with_scope(&[Scope::Publish]).await?;
+            people::write(api, parts, holder, name, body).await
         }
         ("GET", ["sessions", client]) => {
-            holder(api, parts, Scope::Presence).await?;
+            holder.with_scope(&[Scope::Presence]).await?;
             session(api, client).await
         }
         ("GET", ["nodes"]) => {
-            holder(api, parts, Scope::Admin).await?;
+            holder.with_scope(&[Scope::Admin]).await?;
             nodes(api).await
         }
-        (_, path @ (["parties", ..] | ["users", _, "party"])) => party::answer(api, parts, path, body).await,
-        (_, path @ ["topics" | "subscriptions", ..]) => topics::answer(api, parts, path, body).await,
+        (_, path @ (["parties", ..] | ["users", _, "party"])) => {
+            party::answer(api, parts, holder, path, body).await
+        }
+        (_, path @ ["topics" | "subscriptions", ..]) => topics::answer(api, parts, holder, path, body).await,
         (method, _) => Err(Refusal::new(Code::NotFound, format!("no route for {method} /v1/{path}"))),
     }
-}
-
-/// The identity of the API key in the request, if it has the scope.
-async fn holder(api: &HttpApi, parts: &Parts, scope: Scope) -> Result<Identity, Refusal> {
-    holder_of(api, parts, &[scope]).await
-}
-
-/// The identity of the API key in the request, if it has one of these scopes.
-pub async fn holder_of(api: &HttpApi, parts: &Parts, scopes: &[Scope]) -> Result<Identity, Refusal> {
-    let identity = request::identity(api, parts, &Query::of(parts)?).await?;
-    let Some(identity) = identity else {
-        return Err(Refusal::new(Code::Unauthenticated, "an API key is needed: Authorization: Bearer KEY"));
-    };
-    if !scopes.iter().any(|&scope| identity.scopes.has(scope)) {
-        let names: Vec<String> = scopes.iter().map(|scope| format!("{:?}", scope.as_str())).collect();
-        let message = format!("this needs an API key with the scope {}", names.join(" or "));
-        return Err(Refusal::new(Code::NotAllowed, message));
-    }
-    Ok(identity)
 }
 
 /// Runs a request, or repeats the answer to an earlier one with the same key.
 pub async fn run_once(
     api: &HttpApi,
-    once: Option<&str>,
-    work: impl Future<Output = Result<Vec<u8>, Refusal>>,
-) -> Result<HttpResponse, Refusal> {
-    if let Some(once) = once {
-        match api.idempotency.begin(once, Instant::now()) {
-            KeyState::New => {}
-            KeyState::Answered(answer) => return Ok(json(answer)),
-            KeyState::InProgress => {
-                let message = "a request with this Idempotency-Key is in progress";
-                return Err(Refusal::new(Code::Conflict, message).retry_after(100));
-            }
+    once: Option<&OnceKey>,
+    work: impl Future<Output = Result<OnceAnswer, Refusal>>,
+) -> Result<Bytes, Refusal> {
+    let Some(once) = once else { return Ok(work.await?.body) };
+    match api.idempotency.begin(once, Instant::now()) {
+        KeyState::New => {}
+        // A copy: the connection counts what it holds.
+        KeyState::Answered(answer) => return Ok(Bytes::copy_from_slice(&answer)),
+        KeyState::InProgress => {
+            let message = "a request with this Idempotency-Key is in progress";
+            return Err(Refusal::new(Code::Conflict, message).retry_after(100));
         }
     }
-    let running = once.map(|once| api.idempotency.run(once));
-    let body = work.await?;
-    if let Some(running) = running {
-        running.finish(&body);
+    let running = api.idempotency.run(once);
+    let answer = work.await?;
+    if answer.is_final {
+        running.finish(Bytes::copy_from_slice(&answer.body));
     }
-    Ok(json(body))
+    Ok(answer.body)
 }
 
-/// The full idempotency key: a hash of the credential, the channel, and what the client chose.
-pub fn idempotency_key(parts: &Parts, name: &str) -> Result<Option<String>, Refusal> {
+/// The answer to a request that may run once.
+pub struct OnceAnswer {
+    pub body: Bytes,
+    /// False: a part of the request failed, so that a retry must run again.
+    pub is_final: bool,
+}
+
+impl From<Vec<u8>> for OnceAnswer {
+    fn from(body: Vec<u8>) -> OnceAnswer {
+        OnceAnswer { body: body.into(), is_final: true }
+    }
+}
+
+/// The `Idempotency-Key` of a request, which counts for its API key and this operation.
+pub fn once_key(parts: &Parts, holder: &KeyHolder<'_>, operation: &str) -> Result<Option<OnceKey>, Refusal> {
     let Some(given) = parts.headers.get("idempotency-key") else { return Ok(None) };
     let given = given.to_str().unwrap_or_default();
     let visible = given.bytes().all(|byte| byte.is_ascii_graphic());
@@ -240,10 +251,8 @@ pub fn idempotency_key(parts: &Parts, name: &str) -> Result<Option<String>, Refu
             "an Idempotency-Key must have 1 to 255 visible characters",
         ));
     }
-    let credential =
-        parts.headers.get(http::header::AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
-    let holder = ring::digest::digest(&ring::digest::SHA256, credential);
-    Ok(Some(format!("{:?}\n{name}\n{given}", holder.as_ref())))
+    let key = holder.key().ok_or_else(|| Refusal::from(Code::Unauthenticated))?;
+    Ok(Some(OnceKey::new(key, operation, given)))
 }
 
 /// `after` and `limit` of a list.
@@ -273,7 +282,12 @@ async fn presence(api: &HttpApi, parts: &Parts, name: &str) -> Result<HttpRespon
 }
 
 async fn session(api: &HttpApi, client: &str) -> Result<HttpResponse, Refusal> {
-    let unknown = || Refusal::new(Code::NotFound, format!("no session of client {client:?} on this node"));
+    let unknown = || {
+        let message = format!(
+            "no session of client {client:?} on this node; GET /v1/users/USER/sessions names the node to ask"
+        );
+        Refusal::new(Code::NotFound, message)
+    };
     let client = ClientId::parse(client).ok_or_else(unknown)?;
     for shard in 0..api.shards.len() {
         let (reply, waiting) = oneshot::channel();

@@ -7,7 +7,7 @@ use http::{Extensions, Method};
 use tavern_wire::error::{Code, Refusal};
 
 /// `{}` stands for one segment, a final `*` for any rest.
-pub const ROUTES: [(&str, &[&str]); 64] = [
+pub const ROUTES: [(&str, &[&str]); 65] = [
     ("/", &["GET"]),
     ("/assets/*", &["GET"]),
     ("/client.js", &["GET"]),
@@ -23,6 +23,7 @@ pub const ROUTES: [(&str, &[&str]); 64] = [
     ("/party", &["POST"]),
     ("/party/ping", &["GET", "POST"]),
     ("/readyz", &["GET"]),
+    ("/v1/bans", &["GET"]),
     ("/v1/broadcast", &["POST"]),
     ("/v1/channels", &["GET"]),
     ("/v1/channels/{}/history", &["GET", "DELETE"]),
@@ -134,8 +135,14 @@ pub fn refuse<B>(request: &mut http::Request<B>) -> Option<HttpResponse> {
     Some(answer)
 }
 
-/// A client that does not encode the `#` of a channel sends only the part before it.
+/// What a client probably meant. One that does not encode the `#` of a channel sends only the part before it.
 fn hint(path: &str) -> &'static str {
+    if matches!(path, "/ws" | "/websocket" | "/socket" | "/connect") {
+        return "; the WebSocket is at /v1/connect";
+    }
+    if path == "/socket.io" || path.starts_with("/socket.io/") {
+        return "; Socket.IO is not spoken here: use a WebSocket at /v1/connect, or a client library";
+    }
     let cut = path.strip_prefix("/v1/channels/").is_some_and(|rest| !rest.is_empty() && !rest.contains('/'));
     match cut {
         true => "; if a # was lost: encode it as %23, or write game:1 for game#1",
@@ -202,6 +209,14 @@ mod tests {
         {
             check("GET", path, 404, None);
         }
+    }
+
+    #[test]
+    fn a_path_of_other_servers_gets_a_hint() {
+        for path in ["/ws", "/websocket", "/socket.io/"] {
+            assert!(hint(path).contains("/v1/connect"), "{path}");
+        }
+        assert_eq!(hint("/v1/nothing"), "");
     }
 
     #[test]

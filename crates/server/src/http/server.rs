@@ -16,6 +16,7 @@ use crate::health::is_bus_up;
 use crate::shard::input::CommandAnswer;
 use crate::supervisor::{fault, panics};
 use crate::traces::{self, RequestSpan};
+use crate::unread_replies::ConnectionReplies;
 use http::header::{CONTENT_LENGTH, HOST, HeaderMap, ORIGIN};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
@@ -59,6 +60,7 @@ pub struct HttpConnection {
     pub(super) is_plain: bool,
     /// A poll that can take the connection to a shard.
     offer: Mutex<Option<PollOffer>>,
+    pub(super) replies: Arc<ConnectionReplies>,
 }
 
 impl HttpConnection {
@@ -155,8 +157,8 @@ pub async fn serve(server: HttpServer, socket: TcpStream, peer: SocketAddr, slot
     let HttpServer { api, side, tls } = server;
     let slot = Mutex::new(Some(slot));
     let is_plain = tls.is_none();
-    let connection =
-        Arc::new(HttpConnection { api, peer, side, slot, proxied, is_plain, offer: Mutex::default() });
+    let (offer, replies) = (Mutex::default(), api.unread.connection());
+    let connection = Arc::new(HttpConnection { api, peer, side, slot, proxied, is_plain, offer, replies });
     match &tls {
         None => match begins_http2(&connection, &socket).await {
             Some(true) => Box::pin(serve_http2(TokioIo::new(socket), connection)).await,
@@ -229,6 +231,7 @@ where
                 }
                 return;
             }
+            () = connection.replies.must_end() => return,
             () = tokio::time::sleep(idle) => {
                 if was_idle && is_idle() {
                     serving.as_mut().graceful_shutdown();
@@ -267,8 +270,7 @@ pub(super) fn respond(
         if let Some(span) = span {
             span.end(answer.status());
         }
-        drop(active);
-        Ok(answer)
+        Ok(answer.map(|body| body.counted(&active.replies)))
     }
 }
 
@@ -323,11 +325,15 @@ async fn begin(
     let address =
         request::forwarded_address(&config.trusted_proxies, connection.peer.ip(), request.headers());
     request.extensions_mut().insert(ClientAddress(address));
+    request.extensions_mut().insert(connection.replies.clone());
     let (headers, path) = (request.headers(), request.uri().path());
     let page = match connection.admit_page(headers, path, address) {
         Ok(page) => page,
         Err(refused) => return (RequestStep::Answer(refusal(&refused)), None),
     };
+    if let Err(refused) = connection.replies.admit() {
+        return (RequestStep::Answer(refusal(&refused)), page);
+    }
     let step = if request.method() == Method::POST && request.uri().path() == poll::PATH {
         match poll::begin(&connection, request, page.clone()).await {
             Ok(waiting) => RequestStep::Wait(waiting),

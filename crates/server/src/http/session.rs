@@ -4,9 +4,9 @@ use super::api::HttpApi;
 use super::body::{HttpResponse, json_with, refusal};
 use super::request::{self, Query};
 use super::server::HttpConnection;
+use crate::byte_budget::ReservedBytes;
 use crate::shard::input::{CommandAnswer, HttpCommand, SessionName, ShardInput};
 use crate::traces;
-use crate::unauthenticated::ReservedBytes;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use hyper::body::Incoming;
@@ -78,7 +78,7 @@ pub async fn identity(
     match token {
         Some(token) => {
             let credential = crate::auth::Credential::of(token);
-            request::admit(api, &credential, request::address_of(parts)).await.map(Some)
+            request::admit(api, &credential, parts).await.map(Some)
         }
         None => request::identity(api, parts, &Query::of(parts)?).await,
     }

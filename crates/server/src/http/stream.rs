@@ -137,6 +137,7 @@ async fn open(connection: &Arc<HttpConnection>, parts: &Parts) -> Result<EventSt
         last,
         since,
         events,
+        replies: connection.replies.clone(),
         wants_room: wants_room.clone(),
         started,
     };

@@ -4,9 +4,9 @@
 use super::api::HttpApi;
 use super::attempts;
 use super::body::{HttpResponse, json, typed, whole};
-use super::idempotency::KeyState;
-use super::request::{self, Query};
-use super::rest::{holder_of, idempotency_key, page_of};
+use super::key_holder::{KeyHolder, RequestBody};
+use super::request::Query;
+use super::rest::{OnceAnswer, once_key, page_of, run_once};
 use super::routes;
 use crate::auth::ADMIN;
 use crate::config::ServerMode;
@@ -16,10 +16,9 @@ use crate::topics::{policy, report, settings};
 use crate::traces;
 use http::StatusCode;
 use http::request::Parts;
-use hyper::body::Incoming;
 use serde::Deserialize;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tavern_domain::Scope;
 use tavern_hub::topics::{
     ANONYMOUS_PUBLISHER, DeadLetterChoice, PublishResult, Pulled, ReplayFrom, TopicCaller, TopicCommand,
@@ -46,8 +45,9 @@ const PULLED_MAX: u64 = PAGE_ROWS as u64;
 pub async fn answer(
     api: &HttpApi,
     parts: &Parts,
+    holder: &KeyHolder<'_>,
     segments: &[&str],
-    body: Incoming,
+    body: RequestBody<'_>,
 ) -> Result<HttpResponse, Refusal> {
     let scopes: &[Scope] = match (parts.method.as_str(), segments) {
         ("POST", ["topics", _, "events"]) => &[Scope::Events],
@@ -58,12 +58,14 @@ pub async fn answer(
         (_, ["topics", ..]) => &[Scope::Events, Scope::Subscriptions],
         _ => &[Scope::Subscriptions],
     };
-    let caller = &caller(api, parts, scopes).await?;
+    let caller = &TopicCaller::of(holder.with_scope(scopes).await?);
     let max = if segments.first() == Some(&"topics") { BODY_BYTES } else { SETTINGS_BYTES };
     // Read before refusing: a connection whose body was not read cannot be reused.
-    let body = &*request::body(body, max).await?;
+    let body = &*body.read(max).await?;
     let command = match (parts.method.as_str(), segments) {
-        ("POST", ["topics", topic, "events"]) => return publish(api, parts, caller, topic, body).await,
+        ("POST", ["topics", topic, "events"]) => {
+            return publish(api, parts, holder, caller, topic, body).await;
+        }
         ("GET", ["topics"]) => {
             let (after, limit) = page_of(parts)?;
             TopicCommand::ListTopics { after, limit: small(limit) }
@@ -86,7 +88,7 @@ pub async fn answer(
         ("GET", ["subscriptions", name, "events"]) if routes::is_head(&parts.extensions) => {
             TopicCommand::ShowSubscription { name: (*name).into() }
         }
-        ("GET", ["subscriptions", name, "events"]) => return pull(api, parts, caller, name).await,
+        ("GET", ["subscriptions", name, "events"]) => return pull(api, parts, holder, caller, name).await,
         ("GET", ["subscriptions", name, "attempts"]) => attempts::list(parts, name)?,
         ("POST", ["subscriptions", name, "rotate"]) => attempts::rotate(name, body)?,
         ("POST", ["subscriptions", name, "test"]) => return attempts::test(api, caller, name).await,
@@ -282,37 +284,23 @@ fn seq_of(after: &str) -> Result<u64, Refusal> {
     after.parse().map_err(wrong)
 }
 
-async fn caller(api: &HttpApi, parts: &Parts, scopes: &[Scope]) -> Result<TopicCaller, Refusal> {
-    holder_of(api, parts, scopes).await.map(|identity| TopicCaller::of(&identity))
-}
-
 async fn publish(
     api: &HttpApi,
     parts: &Parts,
+    holder: &KeyHolder<'_>,
     caller: &TopicCaller,
     topic: &str,
     body: &[u8],
 ) -> Result<HttpResponse, Refusal> {
-    let accepted = |body| Ok(whole(StatusCode::ACCEPTED, "application/json", body));
-    let Some(once) = idempotency_key(parts, &format!("events\n{topic}"))? else {
-        let published = add_events(api, caller, topic, None, body).await?;
-        return accepted(report(topic, &published));
-    };
     // The log also dedupes by the key; this node repeats its response even if the body is different this time.
-    match api.idempotency.begin(&once, Instant::now()) {
-        KeyState::New => {}
-        KeyState::Answered(answer) => return accepted(answer),
-        KeyState::InProgress => {
-            let message = "a request with this Idempotency-Key is in progress";
-            return Err(Refusal::new(Code::Conflict, message).retry_after(100));
-        }
-    }
-    let given = parts.headers.get("idempotency-key").and_then(|given| given.to_str().ok());
-    let running = api.idempotency.run(&once);
-    let published = add_events(api, caller, topic, given, body).await?;
-    let body = report(topic, &published);
-    running.finish(&body);
-    accepted(body)
+    let once = once_key(parts, holder, &format!("events\n{topic}"))?;
+    let given = once.as_ref().and_then(|_| parts.headers.get("idempotency-key")?.to_str().ok());
+    let work = async {
+        let published = add_events(api, caller, topic, given, body).await?;
+        Ok(OnceAnswer::from(report(topic, &published)))
+    };
+    let body = run_once(api, once.as_ref(), work).await?;
+    Ok(whole(StatusCode::ACCEPTED, "application/json", body))
 }
 
 /// Parses the events and gives them to a shard. `once` is the `Idempotency-Key`, if there was one.
@@ -349,6 +337,7 @@ fn report(topic: &str, published: &PublishResult) -> Vec<u8> {
 async fn pull(
     api: &HttpApi,
     parts: &Parts,
+    holder: &KeyHolder<'_>,
     caller: &TopicCaller,
     name: &str,
 ) -> Result<HttpResponse, Refusal> {
@@ -356,7 +345,8 @@ async fn pull(
     let limit = query.number("limit", 1..=PULLED_MAX)?.map_or(PULLED, |limit| limit as u32);
     let wait = Duration::from_millis(query.number("wait_ms", 0..=PULL_WAIT_MS_MAX)?.unwrap_or(0));
     let after = query.number("after", 0..=u64::MAX)?;
-    api.topics.pull(caller, name, after, limit, wait).await.map(|events| pulled(&events))
+    let check = || holder.check_again();
+    api.topics.pull(caller, name, after, limit, wait, check).await.map(|events| pulled(&events))
 }
 
 #[cfg(test)]

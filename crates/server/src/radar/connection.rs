@@ -4,7 +4,7 @@
 
 use super::registry::{EngineFlags, UNAUTHENTICATED_BYTES};
 use super::socket::{EngineSocket, SocketEvent};
-use crate::unauthenticated::ReservedBytes;
+use crate::byte_budget::ReservedBytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -6,6 +6,7 @@ use super::hub_sessions::HubSessions;
 use super::session::RadarSession;
 use super::socket::EngineSocket;
 use crate::auth::Authenticator;
+use crate::byte_budget::{ByteBudget, ReservedBytes};
 use crate::clock::NodeClock;
 use crate::config::Config;
 use crate::connections::ConnectionSlot;
@@ -13,7 +14,6 @@ use crate::metrics::{MetricKind, MetricSource, Series};
 use crate::random::random_bits;
 use crate::shard::Shards;
 use crate::supervisor::panics;
-use crate::unauthenticated::{ReservedBytes, UnauthenticatedBytes};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +37,7 @@ pub struct RadarSources {
     pub shards: Shards,
     pub clock: Arc<NodeClock>,
     pub authenticator: Arc<Authenticator>,
-    pub unauthenticated: Arc<UnauthenticatedBytes>,
+    pub unauthenticated: Arc<ByteBudget>,
 }
 
 impl RadarSources {

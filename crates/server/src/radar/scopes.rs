@@ -2,7 +2,7 @@
 //! messages.
 
 use std::collections::HashMap;
-use tavern_wire::radar::{HubEvent, RadarFrames, RadarRoom};
+use tavern_wire::radar::{HubEvent, RadarFrames, RadarRoom, status_of};
 
 #[derive(Default)]
 pub struct RadarScopes {
@@ -83,7 +83,11 @@ impl RadarScopes {
         let Some(channel) = event.channel.as_deref() else { return };
         let Some(scope) = self.listening.get_mut(channel) else { return };
         match (&mut scope.content, &*event.event, event.data) {
-            (ScopeContent::Status, "message", Some(data)) => out.status(&scope.to, data),
+            (ScopeContent::Status, "message", Some(data))
+                if status_of(data, event.from.as_ref()).is_some() =>
+            {
+                out.status(&scope.to, data);
+            }
             (ScopeContent::Messages(known), "message", Some(data))
                 if event.offset.is_none_or(|offset| offset > *known) =>
             {

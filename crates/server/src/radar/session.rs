@@ -303,7 +303,9 @@ impl RadarSession {
     }
 
     async fn set_status(&mut self, request: &RadarRequest<'_>, channel: &str) -> RadarResult<()> {
-        let Some(key) = request.key else { return Err(RadarFailure::Refused(Code::BadRequest)) };
+        let Some(key) = request.key.filter(|_| request.user.is_some()) else {
+            return Err(RadarFailure::Refused(Code::BadRequest));
+        };
         let value = request.value.unwrap_or("null");
         let data = radar::status_payload(key, request.user_type, value, request.user_data);
         self.hub.run_in(SessionRole::User, publish_op(channel, data)).await.map(drop)
@@ -323,7 +325,7 @@ impl RadarSession {
                     Err(failed) => return Err(failed),
                 };
             let page = radar::read_page(&body);
-            page.messages.iter().for_each(|message| values.add(message.data));
+            page.messages.iter().for_each(|message| values.add(message.data, message.from.as_ref()));
             match page.messages.last().filter(|_| page.more) {
                 Some(last) => after = last.offset,
                 None => break,

@@ -179,9 +179,11 @@ pub fn end_all(state: &mut ShardState) {
 
 /// Drops a gateway whose task has ended.
 pub fn drop_if_closed(state: &mut ShardState, link: LinkId) {
-    if let Some(LinkTarget::Gateway(gateway)) = state.links.get_mut(link)
-        && gateway.output.is_closed()
-    {
+    let Some(LinkTarget::Gateway(gateway)) = state.links.get_mut(link) else { return };
+    if gateway.output.is_closed() {
         drop_gateway(state, link);
+    } else if let Some(id) = gateway.caller.listener {
+        // Its connection is pinged where it is served.
+        state.hub.core.note_activity(state.now, id);
     }
 }

@@ -5,6 +5,7 @@ use crate::connections::AddressSlot;
 use crate::shard::conn::Conn;
 use crate::shard::queue::{HandoverQueue, Wake, Weigh};
 use crate::topics::TopicRequest;
+use crate::unread_replies::ConnectionReplies;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tavern_domain::trace::TraceContext;
@@ -216,6 +217,8 @@ pub struct HttpStream {
     /// The position after which each channel begins, or none at all.
     pub since: Vec<HistoryPosition>,
     pub events: mpsc::Sender<bytes::Bytes>,
+    /// Counts the pieces until they are sent.
+    pub replies: Arc<ConnectionReplies>,
     /// Set while the shard waits for room; the body then sends `StreamRoom`.
     pub wants_room: Arc<AtomicBool>,
     /// The link of the stream, or why it was refused.

@@ -60,6 +60,9 @@ impl Keepalive {
     }
 }
 
+/// A connection counts as heard when it was heard since the last check or a little longer.
+const HEARD_MS: u32 = 2_000;
+
 /// Whether a connection that was shut down and sends `count` more bytes is kept until its peer closes. Nothing that
 /// it sends extends this time.
 pub fn lingers(conn: &mut Conn, count: usize, since_start: u32) -> bool {
@@ -104,6 +107,9 @@ fn check_socket(state: &mut ShardState, link: LinkId) {
     // Neither input nor failed logins extend it. A hello that waits for the store has shown a valid token.
     if conn.is_authenticated() || (greeting && !conn.state.full) {
         conn.authenticated_ms = since_start;
+    }
+    if let Some(id) = listener.filter(|_| silent_ms <= HEARD_MS) {
+        state.hub.core.note_activity(state.now - u64::from(silent_ms), id);
     }
     let is_late = since_start.saturating_sub(conn.authenticated_ms) > HELLO_MS;
     if let SocketProtocol::Redis(peer) = &conn.protocol {

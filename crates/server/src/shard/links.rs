@@ -6,6 +6,7 @@ use crate::connections::{AddressSlot, TransportSlot};
 use crate::resp::RedisPeer;
 use crate::shard::conn::{Conn, SocketProtocol};
 use crate::shard::input::{CommandAnswer, GatewayCommand, GatewayOutput, HttpCommand, HttpPoll, HttpStream};
+use crate::unread_replies::ConnectionReplies;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +36,8 @@ pub struct StreamLink {
     /// Subscriptions from the URL that have not started.
     pub subscriptions: VecDeque<ParsedCommand<'static>>,
     pub events: mpsc::Sender<bytes::Bytes>,
+    /// Counts the pieces until they are sent.
+    pub replies: Arc<ConnectionReplies>,
     pub blocked: bool,
     /// Shared with the body: set while the shard waits for room.
     pub wants_room: Arc<AtomicBool>,

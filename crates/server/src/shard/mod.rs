@@ -22,12 +22,12 @@ pub mod worker;
 pub use shards::Shards;
 
 use crate::authorize::AuthorizeHook;
+use crate::byte_budget::ByteBudget;
 use crate::clock::NodeClock;
 use crate::resp::RespServer;
 use crate::store_client::StoreClient;
 use crate::topics::{TopicCounters, Wakeups};
 use crate::traces::Tracer;
-use crate::unauthenticated::UnauthenticatedBytes;
 use std::sync::Arc;
 use std::time::Instant;
 use tavern_hub::Node;
@@ -43,7 +43,7 @@ pub struct ShardContext {
     /// Notified of topics that the hub has published to.
     pub wakeups: Arc<Wakeups>,
     pub counters: Arc<TopicCounters>,
-    pub unauthenticated: Arc<UnauthenticatedBytes>,
+    pub unauthenticated: Arc<ByteBudget>,
     /// The zero of the clock by which latencies are measured.
     pub started: Instant,
     pub tracer: Option<Arc<Tracer>>,

@@ -34,8 +34,19 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
         }
         _ => {}
     }
-    let HttpStream { session, hello, identity, address, channels, last, since, events, started, wants_room } =
-        request;
+    let HttpStream {
+        session,
+        hello,
+        identity,
+        address,
+        channels,
+        last,
+        since,
+        events,
+        replies,
+        started,
+        wants_room,
+    } = request;
     let identity = match identity_of(state, session.map(|name| name.key), identity) {
         Ok(identity) => identity,
         Err(refusal) => {
@@ -57,6 +68,7 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
         started,
         subscriptions,
         events,
+        replies,
         blocked: false,
         wants_room,
         written_ms,
@@ -109,7 +121,7 @@ pub fn go_on(state: &mut ShardState, link: LinkId) {
         let mut piece = Vec::new();
         sse::event(&mut piece, None, &state.reply);
         // A stream holds more pieces than a URL can name channels; a closed one is detected at its next event.
-        let _ = stream.events.try_send(piece.into());
+        let _ = stream.events.try_send(stream.replies.count(piece.into()));
     }
     write(state, link);
 }
@@ -128,10 +140,11 @@ pub fn write(state: &mut ShardState, link: LinkId) {
         if state.scratch.bytes.is_empty() {
             return;
         }
-        let piece = state.scratch.bytes.clone().into();
+        let piece = stream.replies.count(state.scratch.bytes.clone().into());
         match offer(&stream.events, &stream.wants_room, piece) {
             Ok(()) => {
                 stream.written_ms = now_ms;
+                state.hub.core.note_activity(state.now, id);
                 let all = state.scratch.bytes.len();
                 state.scratch.settle(&mut state.hub.core, id, all);
             }
@@ -183,7 +196,7 @@ pub fn end(state: &mut ShardState, link: LinkId, reason: CloseReason) {
     let mut piece = Vec::new();
     sse::event(&mut piece, None, &event);
     // Dropping the sender ends the response.
-    let _ = stream.events.try_send(piece.into());
+    let _ = stream.events.try_send(stream.replies.count(piece.into()));
 }
 
 /// Writes a comment to a silent stream; drops one whose client has disconnected.
@@ -198,6 +211,9 @@ pub fn keep_alive(state: &mut ShardState, link: LinkId) {
         let mut comment = Vec::new();
         sse::comment(&mut comment);
         // A full stream has been written to recently or is stalled; a comment would add nothing.
-        let _ = stream.events.try_send(comment.into());
+        let sent = stream.events.try_send(stream.replies.count(comment.into()));
+        if let (Ok(()), Some(id)) = (sent, stream.caller.listener) {
+            state.hub.core.note_activity(state.now, id);
+        }
     }
 }

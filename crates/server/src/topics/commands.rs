@@ -53,14 +53,16 @@ impl TopicsApi {
         }
     }
 
-    /// The next events of a subscription; waits for them.
-    pub async fn pull(
+    /// The next events of a subscription; waits for them. `check` is asked after each wait: the caller may have lost its
+    /// rights meanwhile.
+    pub async fn pull<C: Future<Output = Result<(), Refusal>>>(
         &self,
         caller: &TopicCaller,
         name: &str,
         after: Option<u64>,
         limit: u32,
         wait: Duration,
+        check: impl Fn() -> C,
     ) -> Result<Pulled, Refusal> {
         let until = Instant::now() + wait.min(Duration::from_millis(PULL_WAIT_MS_MAX));
         loop {
@@ -70,6 +72,9 @@ impl TopicsApi {
             let TopicReply::Pulled(pulled) = self.run(caller, command).await? else {
                 return Err(unexpected());
             };
+            if wait_ms > 0 {
+                check().await?;
+            }
             if pulled.count > 0 || left.is_zero() {
                 return Ok(pulled);
             }

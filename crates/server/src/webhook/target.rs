@@ -20,8 +20,8 @@ pub struct WebhookTarget(Uri);
 pub enum TargetError {
     #[error("the URL is longer than 2048 bytes")]
     TooLong,
-    #[error("the URL must start with https://")]
-    Scheme,
+    #[error("the URL must start with {0}")]
+    Scheme(&'static str),
     #[error("http:// is not allowed: use https://, or set events.allow_http")]
     Plain,
     #[error("the URL must not contain a user or password: use headers")]
@@ -47,12 +47,13 @@ impl WebhookTarget {
         if text.len() > TARGET_BYTES {
             return Err(TargetError::TooLong);
         }
-        let (scheme, rest) = text.split_once("://").ok_or(TargetError::Scheme)?;
+        let allowed = if policy.allow_http { "https:// or http://" } else { "https://" };
+        let (scheme, rest) = text.split_once("://").ok_or(TargetError::Scheme(allowed))?;
         match scheme.to_ascii_lowercase().as_str() {
             "https" => {}
             "http" if policy.allow_http => {}
             "http" => return Err(TargetError::Plain),
-            _ => return Err(TargetError::Scheme),
+            _ => return Err(TargetError::Scheme(allowed)),
         }
         // The URI parser drops a fragment silently.
         if text.contains('#') {

@@ -69,15 +69,15 @@ fn invalid_targets_are_refused_with_a_reason() {
     let label = format!("https://{}.com/", "a".repeat(64));
     let host = |host: &str| TargetError::Host(host.to_owned());
     for (text, expected) in [
-        ("", TargetError::Scheme),
-        ("host/path", TargetError::Scheme),
-        ("ftp://host/", TargetError::Scheme),
-        ("file:///etc/passwd", TargetError::Scheme),
-        ("gopher://host/", TargetError::Scheme),
-        ("://host/", TargetError::Scheme),
-        (" https://host/", TargetError::Scheme),
-        ("https:/host/", TargetError::Scheme),
-        ("javascript:alert(1)", TargetError::Scheme),
+        ("", TargetError::Scheme("https://")),
+        ("host/path", TargetError::Scheme("https://")),
+        ("ftp://host/", TargetError::Scheme("https://")),
+        ("file:///etc/passwd", TargetError::Scheme("https://")),
+        ("gopher://host/", TargetError::Scheme("https://")),
+        ("://host/", TargetError::Scheme("https://")),
+        (" https://host/", TargetError::Scheme("https://")),
+        ("https:/host/", TargetError::Scheme("https://")),
+        ("javascript:alert(1)", TargetError::Scheme("https://")),
         ("http://host/", TargetError::Plain),
         ("HTTP://host/", TargetError::Plain),
         ("https://ann@host/", TargetError::User),
@@ -87,7 +87,7 @@ fn invalid_targets_are_refused_with_a_reason() {
         ("https://host/#part", TargetError::Fragment),
         ("https://host#@127.0.0.1/", TargetError::Fragment),
         ("https://host\\@127.0.0.1/", TargetError::Character),
-        ("https:\\\\host/", TargetError::Scheme),
+        ("https:\\\\host/", TargetError::Scheme("https://")),
         ("https://host/a b", TargetError::Character),
         ("https://host/a\r\nb", TargetError::Character),
         ("https://höst/", TargetError::Character),
@@ -124,6 +124,16 @@ fn invalid_targets_are_refused_with_a_reason() {
     ] {
         assert_eq!(parse(text), Err(expected), "{text}");
     }
+}
+
+#[test]
+fn refusal_of_a_scheme_names_those_that_are_allowed() {
+    let refused = |allow_http| {
+        let policy = Policy { allow_http, ..Policy::default() };
+        WebhookTarget::parse("ftp://host/", &policy).unwrap_err().to_string()
+    };
+    assert_eq!(refused(false), "the URL must start with https://");
+    assert_eq!(refused(true), "the URL must start with https:// or http://");
 }
 
 #[test]

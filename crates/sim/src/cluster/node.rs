@@ -207,6 +207,7 @@ impl TokenVerifier for Tokens {
             name: None,
             rights: Arc::new(Rights::all()),
             expires: Time::NEVER,
+            issued_s: 0,
             unlimited: true,
             scopes: Scopes::NONE,
             key: None,

@@ -77,7 +77,7 @@ pub struct UserSession {
     pub since: Time,
     /// `websocket`, `sse`, `poll` or `radar`; None while nothing is attached.
     pub transport: Option<Arc<str>>,
-    /// The last sign of life of a session without a transport.
+    /// The last sign of life.
     pub heard_at: Time,
     pub channels: u32,
     /// It is on its way to another node.

@@ -58,21 +58,26 @@ struct MessageFields<'a> {
     data: Raw<'a>,
     #[serde(borrow, default, deserialize_with = "present")]
     retain: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    message_id: Raw<'a>,
 }
 
 /// A message that a service publishes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageBody<'a> {
     /// Byte for byte.
     pub data: &'a str,
     /// Keeps it as the last value of a channel without history.
     pub retain: bool,
+    /// Makes a publish with history once-only.
+    pub message_id: Option<Cow<'a, str>>,
 }
 
 pub fn parse_message_body(body: &[u8]) -> Result<MessageBody<'_>, Refusal> {
     let fields: MessageFields<'_> = field::object(body)?;
     let data = need("data", fields.data)?.get();
-    Ok(MessageBody { data, retain: boolean("retain", fields.retain)?.unwrap_or(false) })
+    let retain = boolean("retain", fields.retain)?.unwrap_or(false);
+    Ok(MessageBody { data, retain, message_id: text("message_id", fields.message_id)? })
 }
 
 #[cfg(test)]
@@ -84,6 +89,14 @@ mod tests {
         for body in ["", " \n", "{}", r#"{"session":null,"cursor":null,"other":[1]}"#] {
             assert_eq!(parse_poll(body.as_bytes()).unwrap(), PollRequest::default(), "{body}");
         }
+    }
+
+    #[test]
+    fn a_message_has_data_and_may_have_an_id() {
+        let read = parse_message_body(br#"{"data":{"a":1},"message_id":"m\u0031","retain":true}"#).unwrap();
+        assert_eq!((read.data, read.retain, read.message_id.as_deref()), (r#"{"a":1}"#, true, Some("m1")));
+        assert_eq!(parse_message_body(br#"{"data":1}"#).unwrap().message_id, None);
+        assert!(parse_message_body(br#"{"data":1,"message_id":7}"#).is_err());
     }
 
     #[test]

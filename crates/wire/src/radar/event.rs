@@ -27,6 +27,9 @@ pub struct HubEvent<'a> {
     pub data: Option<&'a RawValue>,
     #[serde(default)]
     pub offset: Option<u64>,
+    /// Its publisher, unless it was a service.
+    #[serde(borrow, default)]
+    pub from: Option<HubSender<'a>>,
     /// Milliseconds since 1970, for a message that is kept.
     #[serde(default)]
     pub at: Option<u64>,
@@ -36,6 +39,13 @@ pub struct HubEvent<'a> {
     pub updated: Vec<HubEntry<'a>>,
     #[serde(borrow, default)]
     pub left: Vec<HubEntry<'a>>,
+}
+
+/// The client that published a message.
+#[derive(Clone, Debug, Deserialize)]
+pub struct HubSender<'a> {
+    #[serde(borrow, default)]
+    pub user: Option<Cow<'a, str>>,
 }
 
 /// A client, or a whole user, in a difference.
@@ -161,6 +171,9 @@ pub struct KeptMessage<'a> {
     pub at: u64,
     #[serde(borrow)]
     pub data: &'a RawValue,
+    /// Its publisher, unless it was a service.
+    #[serde(borrow, default)]
+    pub from: Option<HubSender<'a>>,
 }
 
 pub fn read_page(body: &str) -> HubPage<'_> {

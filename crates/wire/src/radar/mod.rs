@@ -15,4 +15,4 @@ pub use event::{
 pub use request::{AnswerVersion, RadarOp, RadarRequest, RadarScope, ScopeKind, parse_batch, parse_request};
 pub use room::RadarRoom;
 pub use state::{ClientDetails, message_payload, status_payload};
-pub use write::{PresentUsers, RadarFrames, StampSource, StatusValues};
+pub use write::{PresentUsers, RadarFrames, StampSource, StatusValues, status_of};

@@ -182,7 +182,7 @@ fn is_truthy(token: &str) -> bool {
 }
 
 /// A user's id is a text or a number; the original uses it as the name of a member, so both are the same user.
-fn id_text(token: &str) -> Option<String> {
+pub(super) fn id_text(token: &str) -> Option<String> {
     match token.as_bytes().first()? {
         b'"' => serde_json::from_str(token).ok(),
         b'-' | b'0'..=b'9' => Some(token.to_owned()),

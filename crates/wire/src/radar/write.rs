@@ -1,6 +1,7 @@
 //! Answers and events as a Radar client expects them, each one frame of JSON.
 
-use super::event::{HubMembers, KeptMessage};
+use super::event::{HubMembers, HubSender, KeptMessage};
+use super::request::id_text;
 use super::state::{ClientDetails, PayloadFields, quoted};
 use super::{AnswerVersion, HubMember};
 use crate::json::string;
@@ -225,17 +226,24 @@ impl PresentUsers {
     }
 }
 
+/// The user whose status a message is. None: it is no status. Any client that may publish can write to the channel, so
+/// only the user who published it counts; services may set the status of everybody.
+pub fn status_of(data: &RawValue, from: Option<&HubSender<'_>>) -> Option<String> {
+    let user = id_text(PayloadFields::read(data).key?.get())?;
+    let may = from.is_none_or(|from| from.user.as_deref() == Some(&*user));
+    may.then_some(user)
+}
+
 /// The statuses of a scope, by the user who set them: the last value of each counts.
 #[derive(Debug, Default)]
 pub struct StatusValues(BTreeMap<String, Box<str>>);
 
 impl StatusValues {
-    /// Data without a key is no status.
-    pub fn add(&mut self, data: &RawValue) {
-        let fields = PayloadFields::read(data);
-        let (Some(key), Some(value)) = (fields.key, fields.value) else { return };
-        let key = serde_json::from_str::<String>(key.get()).unwrap_or_else(|_| key.get().to_owned());
-        self.0.insert(key, value.get().into());
+    /// Data without a key is no status, nor is that of another user.
+    pub fn add(&mut self, data: &RawValue, from: Option<&HubSender<'_>>) {
+        if let (Some(user), Some(value)) = (status_of(data, from), PayloadFields::read(data).value) {
+            self.0.insert(user, value.get().into());
+        }
     }
 
     pub fn write(&self) -> String {
@@ -317,7 +325,7 @@ mod tests {
                 out.message("message:/a/b", &raw(r#"{"value":{"x":1},"userData":{"n":1}}"#));
                 out.status("status:/a/b", &raw(r#"{"key":"ann","type":2,"value":"v"}"#));
                 let data = raw("{\"value\":1}");
-                let kept = KeptMessage { offset: 1, at: 1_794_737_300_123, data: &data };
+                let kept = KeptMessage { offset: 1, at: 1_794_737_300_123, data: &data, from: None };
                 out.sync("message:/a/b", &[kept]);
                 out.sync("message:/a/b", &[]);
             },
@@ -355,8 +363,24 @@ mod tests {
     fn the_last_status_of_a_user_counts() {
         let mut values = StatusValues::default();
         for data in [r#"{"key":7,"value":1}"#, r#"{"key":"a","value":{}}"#, r#"{"key":7,"value":2}"#, "5"] {
-            values.add(&raw(data));
+            values.add(&raw(data), None);
         }
         assert_eq!(values.write(), r#"{"7":2,"a":{}}"#);
+    }
+
+    #[test]
+    fn only_the_user_themselves_and_services_set_a_status() {
+        let from = |user: Option<&'static str>| Some(HubSender { user: user.map(Into::into) });
+        for (data, from, expected) in [
+            (r#"{"key":7,"value":1}"#, from(Some("7")), Some("7")),
+            (r#"{"key":"ann","value":1}"#, from(Some("ann")), Some("ann")),
+            (r#"{"key":"ann","value":1}"#, None, Some("ann")),
+            (r#"{"key":"ann","value":1}"#, from(Some("bob")), None),
+            (r#"{"key":"ann","value":1}"#, from(None), None),
+            (r#"{"key":["ann"],"value":1}"#, from(Some("bob")), None),
+            (r#"{"key":["ann"],"value":1}"#, None, None),
+        ] {
+            assert_eq!(status_of(&raw(data), from.as_ref()).as_deref(), expected, "{data} {from:?}");
+        }
     }
 }

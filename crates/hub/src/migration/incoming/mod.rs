@@ -400,6 +400,7 @@ fn placeholder() -> Identity {
         name: None,
         rights: Arc::new(Rights::default()),
         expires: Time::NEVER,
+        issued_s: 0,
         unlimited: false,
         scopes: Scopes::NONE,
         key: None,

@@ -16,8 +16,8 @@ pub struct BrowseArgs {
     /// At most this many events, the oldest first
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
-    /// Continue after this position, which is on the last line of stderr
-    #[arg(long, value_name = "POSITION", default_value_t = 0)]
+    /// Continue after the event with this `seq`
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
     after: u64,
 }
 

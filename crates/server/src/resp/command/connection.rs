@@ -156,17 +156,11 @@ fn login(call: &mut RedisCall<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> 
         call.context.server.authenticator.log_refusal(error, "redis", address);
     }
     match outcome {
-        Ok(identity)
-            if node.blocks.ban_of(identity.user.as_deref().unwrap_or(""), call.context.now).is_some() =>
-        {
-            let refusal = node.blocks.refusal(identity.user.as_deref(), call.context.now);
-            let message = refusal.map_or_else(String::new, |refusal| refusal.message.into_owned());
-            Login::Refused(format!("BLOCKED {message}"))
-        }
         Ok(identity) => {
             enter(call, identity);
             Login::In
         }
+        Err(AuthError::Blocked(refusal)) => Login::Refused(format!("BLOCKED {}", refusal.message)),
         Err(AuthError::Unavailable) => Login::Refused("ERR cannot check credentials now; retry".to_string()),
         // Dev mode is a Redis without a password: any password of the default user is accepted.
         Err(_) if call.context.server.config.mode == ServerMode::Dev => match user {

@@ -107,6 +107,7 @@ pub fn run(
     }
     if text::is_http(args) {
         text::warn_of_http();
+        out.extend_from_slice(text::HTTP_ANSWER);
         return RedisNext::Close;
     }
     if peer.state.unstored > 0 {

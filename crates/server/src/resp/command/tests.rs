@@ -66,6 +66,7 @@ fn world(mode: ServerMode, settings: Settings) -> World {
     let keyring = Keyring::without_store(Some(SecretText::new(ADMIN)));
     let authenticator = Arc::new(Authenticator::new(mode, verifier, keyring, Arc::new(ManualClock::at(NOW))));
     let node = Node::new(settings, Box::new(HelloTokens(authenticator.clone())));
+    authenticator.refuse_blocked(&node);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let killed = Arc::new(Killed::default());
     let server = Arc::new(RespServer {
@@ -150,6 +151,7 @@ impl World {
             name: None,
             exp: Some(((self.now.ms() + ttl_ms) / 1000).into()),
             nbf: None,
+            iat: None,
             allow: Some(allow.collect()),
         };
         sign(&SecretText::new(SECRET), &claims).unwrap()
@@ -460,6 +462,8 @@ fn small_commands_reply_as_redis() {
         assert_eq!(world.send(ann, line), expected.trim_end(), "{line}");
     }
     assert!(world.send(ann, "INFO").contains("redis_version:7.2.4"));
-    assert_eq!(world.try_say(ann, "POST / HTTP/1.1"), (String::new(), RedisNext::Close));
+    let (answer, next) = world.try_say(ann, "POST / HTTP/1.1");
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("this port speaks the Redis protocol"));
+    assert_eq!(next, RedisNext::Close);
     assert_eq!(world.try_say(ann, "QUIT"), ("+OK".to_string(), RedisNext::Close));
 }

@@ -88,6 +88,10 @@ pub fn is_http(args: &Args<'_>) -> bool {
         || args.len() == 3 && args.at(2).starts_with(b"HTTP/1.")
 }
 
+/// For people who took this port for the one of HTTP.
+pub const HTTP_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
+    this port speaks the Redis protocol; HTTP and WebSocket are at the address of `listen` (7400 unless configured)\n";
+
 pub fn warn_of_http() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -27,6 +27,8 @@ pub struct Listening {
     pub place: Option<Place>,
     /// The place that its last subscribe named. Messages may arrive before the answer.
     pub named: Option<Place>,
+    /// What was known to be cleared when that subscribe was sent.
+    pub cleared: Place,
     /// A gap was received: any later message may follow.
     pub open: bool,
 }

@@ -2,7 +2,7 @@
 
 use super::client::{HistoryOp, NumberedPublish};
 use super::log::{Place, channel_name, words_of};
-use super::{HistoryWorkload, KEEP, RETRY_MS};
+use super::{CHANNELS, HistoryWorkload, KEEP, RETRY_MS};
 use crate::cluster::Cluster;
 use crate::workload::Outcome;
 use serde_json::Value;
@@ -29,7 +29,9 @@ impl HistoryWorkload {
             HistoryOp::Subscribe { channel, last } => {
                 let name = channel_name(channel);
                 let listening = client.channels.get_mut(&channel);
+                let cleared = self.cleared[channel % CHANNELS];
                 let place = listening.and_then(|listening| {
+                    listening.cleared = cleared;
                     listening.named = listening.place;
                     listening.named
                 });
@@ -126,6 +128,12 @@ impl HistoryWorkload {
         let since = self.clients[who].channels.get(&channel).and_then(|listening| listening.named);
         if place > self.log.last(channel) {
             return Err(format!("{ok} is after the end of the history, {:?}", self.log.last(channel)));
+        }
+        let cleared = self.clients[who].channels.get(&channel).map_or((0, 0), |one| one.cleared);
+        let repeats = since.is_none() && last.is_some() || ok["recovered"] == true;
+        // At (0, 0) nothing was stored: nothing can be repeated.
+        if repeats && place.0 > 0 && place < cleared {
+            return Err(format!("everything up to {cleared:?} was cleared before it asked: {ok}"));
         }
         match (since, ok["recovered"].as_bool()) {
             (Some(since), Some(true)) => {

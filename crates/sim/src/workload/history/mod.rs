@@ -4,7 +4,7 @@
 //!
 //! Must hold: what a publisher is answered is in the store, once; every subscriber gets the messages after its position in
 //! the order of their offsets, without a hole and without a duplicate, on every node the same; a recovery is refused, and a
-//! gap announced, only if messages are gone; in the end everybody has everything.
+//! gap announced, only if messages are gone; what was cleared does not come back; in the end everybody has everything.
 
 mod client;
 mod frames;
@@ -39,6 +39,8 @@ pub struct HistoryWorkload {
     log: HistoryLog,
     /// Clears that were sent: the channel, and the end of its history at that time.
     clears: BTreeMap<u64, (usize, log::Place)>,
+    /// Of each channel, the last place that is known to be cleared.
+    cleared: [log::Place; CHANNELS],
     orders: u64,
     counts: BTreeMap<&'static str, u64>,
 }
@@ -50,6 +52,7 @@ impl HistoryWorkload {
             clients: (0..CLIENTS).map(HistoryClient::new).collect(),
             log: HistoryLog::default(),
             clears: BTreeMap::new(),
+            cleared: [(0, 0); CHANNELS],
             orders: 0,
             counts: BTreeMap::new(),
         }
@@ -88,6 +91,9 @@ impl HistoryWorkload {
         let Some((channel, head)) = self.clears.remove(&number) else { return Ok(()) };
         if is_done && head.0 > 0 && self.log.head(channel).0 == head.0 {
             return Err(format!("{} was cleared, and its epoch is still {}", channel_name(channel), head.0));
+        }
+        if is_done {
+            self.cleared[channel] = self.cleared[channel].max(head);
         }
         self.count(if is_done { "histories cleared" } else { "clears refused" });
         Ok(())

@@ -1,7 +1,9 @@
-//! The final state: every follower knows who is online and where, and offline users were last seen when they left.
+//! The final state: every follower knows who is online and where, a user is shown in every channel to those they want to
+//! be seen by, and offline users were last seen when they left.
 
 use super::PeopleWorkload;
 use super::client::{PeopleClient, ReportedStatus};
+use super::store_judge::presences;
 use super::{CHANNELS, SKEW_MS};
 use crate::cluster::Cluster;
 use crate::workload::{LIVENESS, Outcome};
@@ -50,6 +52,16 @@ impl PeopleWorkload {
                 if known != right {
                     return Err(format!("client {who} of {viewer} knows {known:?} of {user}, not {right:?}"));
                 }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_visibility(&self, cluster: &Cluster) -> Outcome {
+        for (user, channel, shown_to) in presences(cluster) {
+            let wanted = self.judge.facts().visibility_of(&user);
+            if shown_to != wanted {
+                return Err(format!("{user} is shown in {channel} to {shown_to:?}, but wants {wanted:?}"));
             }
         }
         Ok(())

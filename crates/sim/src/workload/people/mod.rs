@@ -45,6 +45,8 @@ const VISIBILITIES: [(&str, Visibility); 3] = [
 const SKEW_MS: u64 = 100;
 const RETRY_MS: u64 = 300;
 const GRACE_MS: u64 = 3_000;
+/// The most that a request of a distant node takes to the store, beyond 100 ms.
+const SLOW_MS: usize = 400;
 /// How long ago the last fault must be before everything must work: a store that did not answer answers late.
 const CALM_MS: u64 = 25_000;
 
@@ -117,6 +119,16 @@ impl PeopleWorkload {
     }
 }
 
+/// A node is far from its store, or near again.
+fn choose_slow_store(cluster: &Cluster, rng: &mut Rng) -> Vec<String> {
+    let node = rng.below(NODES);
+    let action = match rng.chance(60) {
+        true => format!("node {node} cut 1 0 {}", 100 + rng.below(SLOW_MS)),
+        false => format!("node {node} mend"),
+    };
+    cluster.nodes[node].is_open().then_some(action).into_iter().collect()
+}
+
 impl Workload for PeopleWorkload {
     fn profile(&self) -> Profile {
         Profile::with_moves(&self.shards, SKEW_MS)
@@ -133,6 +145,9 @@ impl Workload for PeopleWorkload {
     }
 
     fn choose(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String> {
+        if rng.chance(1) {
+            return choose_slow_store(cluster, rng);
+        }
         let who = rng.below(CLIENTS);
         let link = &self.clients[who].link;
         if link.connection.is_none() {
@@ -238,6 +253,7 @@ impl Workload for PeopleWorkload {
     fn check_end(&mut self, cluster: &Cluster) -> Outcome {
         self.check_clients()?;
         self.check_statuses()?;
+        self.check_visibility(cluster)?;
         self.check_last_seen(cluster)?;
         self.service.check_end(&self.judge)
     }

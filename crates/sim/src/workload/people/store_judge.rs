@@ -44,7 +44,7 @@ impl StoredPeople {
         }
     }
 
-    fn visibility_of(&self, user: &str) -> Visibility {
+    pub fn visibility_of(&self, user: &str) -> Visibility {
         self.visibility.get(user).copied().unwrap_or_default()
     }
 
@@ -127,6 +127,16 @@ impl PeopleJudge {
     pub fn check_message(&self, user: &str, before: u64, event: &Value) -> Result<u64, String> {
         self.inbox.check_event(user, before, event)
     }
+}
+
+/// Where named users are present, and who may see them there.
+pub fn presences(cluster: &Cluster) -> impl Iterator<Item = (String, String, Visibility)> {
+    rows(cluster, RowKind::Presence).into_iter().filter_map(|row| match row {
+        Row::Presence(row) if !row.anonymous => {
+            Some((row.key.user.to_string(), row.key.channel.to_string(), row.visibility))
+        }
+        _ => None,
+    })
 }
 
 fn rows(cluster: &Cluster, kind: RowKind) -> Vec<Row> {

@@ -48,6 +48,13 @@ pub struct BanReport<'a> {
     pub user: &'a str,
 }
 
+/// `GET /v1/bans`.
+#[derive(Debug, Serialize)]
+pub struct BanList<'a> {
+    pub bans: Vec<BanReport<'a>>,
+    pub next: Option<&'a str>,
+}
+
 /// The close codes that an app may choose, and those after which clients reconnect by themselves.
 pub const CLOSE_CODES: RangeInclusive<u16> = 4000..=4999;
 pub const RECONNECT_CODES: RangeInclusive<u16> = 4500..=4999;

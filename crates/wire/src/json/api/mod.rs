@@ -16,8 +16,8 @@ mod user;
 
 pub use channel::{ChannelCount, ChannelList, Receivers};
 pub use control::{
-    BanReport, BanRequest, ControlOutcome, DisconnectRequest, UserSessionList, UserSessionReport, parse_ban,
-    parse_channel_body, parse_disconnect,
+    BanList, BanReport, BanRequest, ControlOutcome, DisconnectRequest, UserSessionList, UserSessionReport,
+    parse_ban, parse_channel_body, parse_disconnect,
 };
 pub use key::{AuditEvent, KeyList, KeyReport, NewKeyReport, NewKeyRequest, parse_new_key};
 pub use node::{

@@ -38,6 +38,8 @@ pub fn parse_broadcast(body: &[u8]) -> Result<BroadcastRequest<'_>, Refusal> {
 pub struct PublishItem<'a> {
     pub channel: Cow<'a, str>,
     pub data: &'a str,
+    /// Makes a publish with history once-only.
+    pub message_id: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
@@ -52,6 +54,8 @@ struct ItemFields<'a> {
     channel: Raw<'a>,
     #[serde(borrow, default, deserialize_with = "present")]
     data: Raw<'a>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    message_id: Raw<'a>,
 }
 
 /// The body of `POST /v1/publish`. Each item is read by itself: a wrong one does not hinder the others.
@@ -67,7 +71,8 @@ pub fn parse_publish_many(body: &[u8]) -> Result<Vec<Result<PublishItem<'_>, Ref
 fn item(item: &RawValue) -> Result<PublishItem<'_>, Refusal> {
     let fields: ItemFields<'_> = object(item.get().as_bytes())?;
     let channel = need("channel", text("channel", fields.channel)?)?;
-    Ok(PublishItem { channel, data: need("data", fields.data)?.get() })
+    let message_id = text("message_id", fields.message_id)?;
+    Ok(PublishItem { channel, data: need("data", fields.data)?.get(), message_id })
 }
 
 fn bounded(name: &str, count: usize) -> Result<(), Refusal> {

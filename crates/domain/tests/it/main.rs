@@ -1,0 +1,4 @@
+//! The rules through their public functions: scripted scenarios and random histories.
+
+mod delivery;
+mod party;

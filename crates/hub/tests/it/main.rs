@@ -1,0 +1,30 @@
+//! One node, or a few in virtual time, with the in-memory store: every feature through its commands.
+
+mod bus;
+mod channels;
+mod control;
+mod deliveries;
+mod harness;
+mod history;
+mod history_recovery;
+mod holds;
+mod limits;
+mod liveness;
+mod migration;
+mod migration_drain;
+mod migration_presence;
+mod migration_store;
+mod parties;
+mod party_costs;
+mod party_races;
+mod party_snapshots;
+mod people;
+mod pipelining;
+mod polls;
+mod presence;
+mod presence_storm;
+mod sessions;
+mod topic_admin;
+mod topics;
+mod unknown_outcomes;
+mod visibility;

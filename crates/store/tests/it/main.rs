@@ -1,0 +1,4 @@
+//! The in-memory engine: conformance and injected faults.
+
+mod conformance;
+mod faults;
