@@ -17,9 +17,9 @@ const TRIES_MAX = 5;
 export class TavernError extends Error {
   name = 'TavernError';
 
-  /** @param {string} code @param {string} [message] @param {{retry_after_ms?: number, party?: Party | null}} [more] */
+  /** @param {string} code @param {string} [message] @param {{retry_after_ms?: number, party?: Party | null, cause?: unknown}} [more] */
   constructor(code, message, more = {}) {
-    super(message);
+    super(message, { cause: more.cause });
     this.code = code;
     this.retryAfterMs = more.retry_after_ms;
     this.party = more.party;
@@ -696,8 +696,11 @@ export class Tavern extends Emitter {
   #session;
   /** @type {string | undefined} */
   #token;
-  /** @type {Record<string, number>} id of the last inbox message of each user */
-  #inboxIds = {};
+  /** @type {Map<string, number>} id of the last inbox message of each user */
+  #inboxIds = new Map();
+  /** @type {TavernError | undefined} of the last attempt, until one succeeds */
+  #failure;
+  #closing = false;
   /** @type {Set<TransportName>} */
   #worked = new Set();
   /** @type {TransportName[]} */
@@ -731,7 +734,7 @@ export class Tavern extends Emitter {
   constructor(url = globalThis.location?.origin, options = {}) {
     super();
     this.#base = String(url).replace(/^ws/, 'http').replace(/\/+$/, '');
-    if (!/^https?:\/\/./.test(this.#base)) throw new TypeError(`${url} is not an address; use http(s)://host:port`);
+    if (!/^https?:\/\/./.test(this.#base) || !attempt(() => new URL(this.#base))) throw new TypeError(`${url} is not an address; use http(s)://host:port`);
     this.#options = options;
     this.#fetch = options.fetch ?? globalThis.fetch.bind(globalThis);
     this.#storage = options.storage === undefined ? attempt(() => globalThis.document && sessionStorage) : options.storage;
@@ -774,6 +777,7 @@ export class Tavern extends Emitter {
 
   async close() {
     if (this.state === 'closed') return;
+    this.#closing = true;
     if (this.#session !== undefined) {
       const bye = this.state === 'open' ? this.call('bye') : this.#post('/v1/command', { op: 'bye', session: this.#session }, 2000);
       await Promise.race([bye.catch(() => {}), new Promise((resolve) => setTimeout(resolve, 2000))]);
@@ -810,7 +814,10 @@ export class Tavern extends Emitter {
         this.#pending.delete(id);
         // Still wanted by the app: restore it on the next connection.
         this.#restoring = true;
-        reject(pending.sent && !safe ? unknown() : new TavernError('timeout', `no reply to ${op} in time`));
+        if (pending.sent && !safe) return reject(unknown());
+        const cause = this.#failure;
+        const why = this.state === 'open' ? '' : `, the client is ${this.state}: ${cause?.message ?? 'await connect()'}`;
+        reject(new TavernError('timeout', `no reply to ${op} in time${why}`, { cause }));
       }, this.#options.commandTimeoutMs ?? 30_000);
       this.#pending.set(id, pending);
       this.#send(pending);
@@ -843,7 +850,7 @@ export class Tavern extends Emitter {
     try {
       token = await this.#freshToken();
     } catch (fault) {
-      if (current()) this.#onLost({ error: new TavernError('unavailable', `getToken failed: ${fault}`) });
+      if (current()) this.#onLost({ error: noToken(fault) });
       return;
     }
     if (!current()) return;
@@ -856,7 +863,7 @@ export class Tavern extends Emitter {
       alive: () => current() && (this.#aliveAt = Date.now()),
       end: (why) => current() && this.#onLost(why),
     };
-    this.#timer('open', this.#options.connectTimeoutMs ?? 10_000, () => this.#onLost({ reached: true }));
+    this.#timer('open', this.#options.connectTimeoutMs ?? 10_000, () => this.#onLost({ reached: true, cause: new Error('no hello in time') }));
     /** @type {LinkIo} */
     const io = {
       token,
@@ -867,7 +874,11 @@ export class Tavern extends Emitter {
       post: (path, body, ms, signal) => this.#post(path, body, ms, signal),
       get: (path, headers, signal) => this.#fetch(this.#address(path), { headers: { ...this.#headers(), ...headers }, cache: 'no-store', signal }),
     };
-    this.#link = LINKS[this.#kinds[this.#index]](io, on);
+    try {
+      this.#link = LINKS[this.#kinds[this.#index]](io, on);
+    } catch (cause) {
+      on.end({ cause });
+    }
   }
 
   /** @param {Hello} ok */
@@ -881,6 +892,7 @@ export class Tavern extends Emitter {
     [this.client, this.user, this.node, this.#heartbeatMs] = [ok.client, ok.user, ok.node, ok.heartbeat_ms];
     this.#frameBytes = ok.frame_bytes ?? Infinity;
     this.#failures = this.#denials = 0;
+    this.#failure = undefined;
     this.#retryAfterMs = undefined;
     this.#openedAt = this.#aliveAt = Date.now();
     this.state = 'open';
@@ -961,8 +973,8 @@ export class Tavern extends Emitter {
     }
     if (event.message_id !== undefined) {
       const user = this.user ?? '';
-      if (event.message_id <= (this.#inboxIds[user] ?? 0)) return;
-      this.#inboxIds[user] = event.message_id;
+      if (event.message_id <= (this.#inboxIds.get(user) ?? 0)) return;
+      this.#inboxIds.set(user, event.message_id);
     }
     switch (event.event) {
       case 'superseded':
@@ -1008,7 +1020,7 @@ export class Tavern extends Emitter {
 
   /** Gives up or schedules the next attempt. @param {Ending} why */
   #onLost(why) {
-    const { code, error } = why;
+    const { code, error, cause } = why;
     const opened = this.state === 'open';
     const kind = this.#kinds[this.#index];
     this.#closeLink();
@@ -1039,6 +1051,16 @@ export class Tavern extends Emitter {
     const wait = Math.max(this.#retryAfterMs ?? Math.random() * most, error?.retryAfterMs ?? 0);
     this.#retryAfterMs = undefined;
     this.#timer('retry', wait, () => this.#dial());
+    if (!opened) this.#failed(error ?? unreachable(`${kind} to ${this.#base}`, code, cause), wait);
+  }
+
+  /** Reports every failure as an event, and the first until the next success in the console. @param {TavernError} error @param {number} [retryInMs] */
+  #failed(error, retryInMs) {
+    // The stream of a session may end before the reply to its `bye` arrives.
+    if (this.#closing) return;
+    if (!this.#failure) console.warn(`tavern: ${error.message}${retryInMs === undefined ? '' : '; the client keeps trying'}`);
+    this.#failure = error;
+    this.emit('error', { error, retryInMs });
   }
 
   /** @param {number} at the next transport in turn */
@@ -1072,7 +1094,9 @@ export class Tavern extends Emitter {
     this.#closeLink();
     this.#watchPage(false);
     this.state = 'closed';
+    this.#closing = false;
     this.#ended = why;
+    if (!['closed', 'superseded'].includes(why.code)) console.warn(`tavern: ${why.message}; the client is closed`);
     [this.#session, this.#seq] = [undefined, 0];
     for (const pending of [...this.#pending.values()]) {
       this.#settle(pending);
@@ -1109,8 +1133,14 @@ export class Tavern extends Emitter {
     const { token, getToken } = this.#options;
     if (!getToken) return (this.#token = token);
     const ends = expiry(this.#token);
-    if (this.#token === undefined || (ends !== undefined && ends - Date.now() < 1000)) this.#token = await getToken();
+    if (this.#token === undefined || (ends !== undefined && ends - Date.now() < 1000)) this.#token = await this.#newToken();
     return this.#token;
+  }
+
+  async #newToken() {
+    const token = await this.#options.getToken?.();
+    if (typeof token !== 'string') throw new TypeError(`it gave ${token === null ? token : typeof token} instead of a string`);
+    return token;
   }
 
   #renewLater() {
@@ -1119,10 +1149,11 @@ export class Tavern extends Emitter {
     const left = ends - Date.now();
     this.#timer('renew', Math.max(500, left - Math.min(30_000, left / 5)), async () => {
       try {
-        this.#token = await this.#options.getToken?.();
+        this.#token = await this.#newToken();
         if (this.state === 'open') await this.call('hello', { token: this.#token });
-      } catch {
+      } catch (fault) {
         // The old token may still be valid.
+        if (this.state === 'open') this.#failed(fault instanceof TavernError ? fault : noToken(fault));
       }
       if (this.state === 'open') this.#renewLater();
     });
@@ -1197,7 +1228,7 @@ export class Tavern extends Emitter {
 
   // Saved only when the page goes away, removed when loaded: a duplicated tab gets its own session.
   #save() {
-    const kept = { ...this.ticket, inbox: this.#inboxIds, transport: this.#kinds[this.#index] };
+    const kept = { ...this.ticket, inbox: [...this.#inboxIds], transport: this.#kinds[this.#index] };
     attempt(() => this.#storage?.setItem(this.#key, JSON.stringify(kept)));
   }
 
@@ -1206,7 +1237,7 @@ export class Tavern extends Emitter {
     attempt(() => this.#storage?.removeItem(this.#key));
     if (!kept || this.#session !== undefined) return;
     if (typeof kept.session === 'string' && Number.isSafeInteger(kept.seq)) [this.#session, this.#seq] = [kept.session, kept.seq];
-    Object.assign(this.#inboxIds, kept.inbox);
+    attempt(() => new Map(kept.inbox).forEach((id, user) => this.#inboxIds.set(user, id)));
     this.#index = Math.max(0, this.#kinds.indexOf(kept.transport));
   }
 }
@@ -1218,12 +1249,14 @@ const LINKS = {
     const url = io.address('/v1/connect', { hello: 'no' });
     const socket = io.socket(url.replace(/^http/, 'ws'));
     let greeted = false;
+    /** @type {unknown} */
+    let cause;
     socket.onopen = () => {
       socket.send(JSON.stringify({ id: 0, op: 'hello', token: io.token, ...io.ticket() }));
     };
     socket.onmessage = (/** @type {{data: string}} */ { data }) => {
       const frame = attempt(() => JSON.parse(data));
-      if (!frame) return on.end({});
+      if (!frame) return on.end({ cause: foreign() });
       on.alive();
       if (greeted) on.frame(frame);
       else if (frame.error) on.end(ending(frame.error));
@@ -1232,8 +1265,11 @@ const LINKS = {
         on.hello(frame.ok);
       } else on.frame(frame);
     };
-    socket.onclose = (/** @type {{code: number}} */ { code }) => on.end({ code });
-    socket.onerror = () => setTimeout(on.end, 100, {});
+    socket.onclose = (/** @type {{code: number}} */ { code }) => on.end({ code, cause });
+    socket.onerror = (/** @type {any} */ event) => {
+      cause = event?.error;
+      setTimeout(on.end, 100, { cause });
+    };
     return {
       send: (frame) => socket.send(JSON.stringify(frame)),
       close() {
@@ -1276,7 +1312,7 @@ const LINKS = {
         }
       }
     };
-    run().catch(() => on.end({}));
+    run().catch((cause) => on.end({ cause }));
     return httpSender(io, on, abort);
   },
 
@@ -1285,7 +1321,7 @@ const LINKS = {
     const hello = (/** @type {any} */ ticket) => io.post('/v1/command', { id: 0, op: 'hello', ...ticket }, 10_000, abort.signal);
     const run = async () => {
       const first = await hello(io.ticket());
-      if (first.error) return on.end(ending(first.error));
+      if (!first.ok?.session) return on.end(ending(first.error));
       on.hello(first.ok);
       while (!abort.signal.aborted) {
         const { session, seq } = /** @type {Ticket} */ (io.ticket());
@@ -1303,7 +1339,7 @@ const LINKS = {
         else on.party(answer.party);
       }
     };
-    run().catch(() => on.end({}));
+    run().catch((cause) => on.end({ cause }));
     return httpSender(io, on, abort);
   },
 };
@@ -1321,8 +1357,8 @@ function httpSender(io, on, abort) {
         const answer = await io.post('/v1/command', { ...frame, session: io.ticket()?.session }, 30_000, abort.signal);
         on.alive();
         on.frame({ ...answer, id: frame.id });
-      } catch {
-        on.end({});
+      } catch (cause) {
+        on.end({ cause });
       }
     }
     busy = false;
@@ -1337,12 +1373,22 @@ function httpSender(io, on, abort) {
 }
 
 /** @param {Response} response @returns {Promise<any>} */
-const answer = (response) =>
-  response.json().catch(() => ({ error: { code: 'unavailable', message: `HTTP ${response.status}`, foreign: true } }));
+async function answer(response) {
+  const body = await response.json().catch(() => undefined);
+  if (body?.error ? typeof body.error.code === 'string' : response.ok && body) return body;
+  return { error: foreign(`HTTP ${response.status}: `) };
+}
+
+const foreign = (status = '') => ({ code: 'unavailable', message: `${status}something else than Tavern answered; check the address`, foreign: true });
+/** @param {unknown} cause */
+const noToken = (cause) => new TavernError('unavailable', `getToken failed: ${cause}`, { cause });
+/** @param {string} what @param {number} [code] @param {any} [cause] */
+const unreachable = (what, code, cause) =>
+  new TavernError('unreachable', `${what} failed: ${cause?.message || (code === undefined ? 'no answer' : `closed with code ${code}`)}`, { cause });
 /** @param {any} error @returns {TavernError} */
 const refusal = ({ code, message, ...more }) => new TavernError(code, message, more);
-/** @param {any} error @returns {Ending} */
-const ending = (error) => ({ error: refusal(error), reached: error.foreign });
+/** @param {any} [error] @returns {Ending} */
+const ending = (error = foreign()) => ({ error: refusal(error), reached: error.foreign });
 const unknown = () => new TavernError('unknown_outcome', 'the connection was lost before the reply; it may have been executed');
 /** Whether a retry would fail the same way. @param {unknown} error */
 const final = (error) => error instanceof TavernError && !['timeout', 'closed', 'unavailable', 'rate_limited', 'busy'].includes(error.code);

@@ -151,11 +151,18 @@ export interface PartyCommands {
   say(data: any): Promise<any>;
 }
 
+/** An attempt to connect or to renew the token failed. `retryInMs`: when the client connects again. */
+export interface Failed {
+  error: TavernError;
+  retryInMs?: number;
+}
+
 /** Why a link ended. `reached`: something answered. */
 export interface Ending {
   code?: number;
   error?: TavernError;
   reached?: boolean;
+  cause?: unknown;
 }
 
 /** How a link reports to its client. */

@@ -14,7 +14,9 @@ RestoreCommand = tuple[str, Frame, "Callable[[Frame], None] | None"]
 @dataclass
 class Command:
     id: int
-    frame: Frame
+    op: str
+    # The frame as it is sent: later changes of the given values change nothing.
+    text: str
     answer: asyncio.Future[Frame]
     # Idempotent: may be retried.
     repeatable: bool

@@ -1,7 +1,8 @@
 """One session over any number of connections: connects, resumes, retries idempotent commands, drops duplicate events.
 
 Knows nothing about channels or parties: its owner handles events and decides what to restore.
-Must hold: an event is delivered once; a command gets one result, a reply or an error; a superseded session never reconnects.
+Must hold: an event is delivered once; a command gets one result, a reply or an error, even when the client itself fails;
+a superseded session never reconnects.
 """
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ import time
 from typing import Callable
 
 from .command import Command, RestoreCommand
-from .errors import CLOSED, SUPERSEDED, TIMEOUT, UNKNOWN_OUTCOME, LinkLost, LinkRefused, TavernError
+from .emitter import report
+from .errors import CLOSED, FAILED, SUPERSEDED, TIMEOUT, UNKNOWN_OUTCOME, LinkLost, LinkRefused, TavernError
 from .transports import TRANSPORTS, SUPERSEDED_CODE, Credential, Frame, Transport, Ticket, encode
 from .settings import Settings, remaining
 
@@ -114,8 +116,8 @@ class Session:
         if len(self._outbox) + len(self._pending) >= WAITING:
             raise TavernError("busy", f"{WAITING} commands are already waiting; try again later")
         self._ids += 1
-        frame = {"id": self._ids, "op": op, **members}
-        command = Command(self._ids, frame, asyncio.get_running_loop().create_future(), repeatable, on_ok)
+        text = encode({"id": self._ids, "op": op, **members})
+        command = Command(self._ids, op, text, asyncio.get_running_loop().create_future(), repeatable, on_ok)
         self._outbox.append(command)
         self._wake.set()
         return command
@@ -172,6 +174,16 @@ class Session:
         except TavernError as final:
             if final.code == SUPERSEDED:
                 self._on_change("superseded", {})
+            self._end(final)
+        except asyncio.CancelledError:
+            if not self._leaving:
+                self._end(TavernError(CLOSED, "the task of the client was cancelled"))
+            raise
+        except Exception as failure:
+            # Nothing runs this session any more: without this, every call would wait for ever.
+            report("the client failed and is closed", failure)
+            final = TavernError(FAILED, f"the client failed: {failure!r}; create a new one")
+            final.__cause__ = failure
             self._end(final)
 
     @staticmethod
@@ -297,7 +309,7 @@ class Session:
                 command.sent = True
                 self._pending[command.id] = command
                 try:
-                    await link.send(command.frame)
+                    await link.send(command.id, command.text)
                 except LinkLost as failure:
                     command.sent = not failure.unsent
                     if link.name == "websocket":
@@ -310,9 +322,9 @@ class Session:
     def _is_too_large(self, command: Command) -> bool:
         """Fails a command that the server would refuse for its size."""
         most = self.hello.get("frame_bytes")
-        if not isinstance(most, int) or len(encode(command.frame).encode()) <= most:
+        if not isinstance(most, int) or len(command.text.encode()) <= most:
             return False
-        command.fail(TavernError("too_large", f"{command.frame['op']} has more than {most} bytes"))
+        command.fail(TavernError("too_large", f"{command.op} has more than {most} bytes"))
         return True
 
     async def _heartbeat(self, link: Transport) -> None:
@@ -358,10 +370,18 @@ class Session:
             return
         try:
             given = source()
-            self.credential.token = await given if inspect.isawaitable(given) else given
+            token = await given if inspect.isawaitable(given) else given
+            if not isinstance(token, str):
+                raise TypeError(f"it must return a string, not {type(token).__name__}")
+        except asyncio.CancelledError as failure:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            # Something that get_token waited for was cancelled, not this client.
+            raise LinkLost("get_token was cancelled") from failure
         except Exception as failure:
             # The token source may be down for a while: retry like an unreachable server.
             raise LinkLost(f"get_token failed: {failure!r}") from failure
+        self.credential.token = token
         self._stale, self._fresh = False, True
 
     # ---- frames
@@ -392,8 +412,13 @@ class Session:
 
     def _answer(self, command: Command, frame: Frame) -> None:
         if isinstance(frame.get("ok"), dict):
-            if command.on_ok is not None:
-                command.on_ok(frame["ok"])
+            try:
+                if command.on_ok is not None:
+                    command.on_ok(frame["ok"])
+            except Exception:
+                # It is not answered: it fails with the client.
+                self._pending[command.id] = command
+                raise
             command.answer.set_result(frame["ok"])
             return
         refused = TavernError.from_wire(frame.get("error"))
@@ -403,9 +428,9 @@ class Session:
     def _retry(self, command: Command, refused: TavernError) -> bool:
         """Whether a refused command is retried, later or in a new session."""
         command.tries += 1
-        if command.tries > TRIES or command.frame["op"] == "bye":
+        if command.tries > TRIES or command.op == "bye":
             return False
-        expired = refused.code == "unauthenticated" and self.settings.get_token is not None and command.frame["op"] != "hello"
+        expired = refused.code == "unauthenticated" and self.settings.get_token is not None and command.op != "hello"
         if refused.code == "gone" or expired:
             # Not executed: retry it in a new session, or with a new token.
             self._stale = self._stale or expired
@@ -413,7 +438,7 @@ class Session:
             self._pending[command.id] = command
             raise LinkLost("the token has expired" if expired else "the session has ended", unsent=True)
         # Rate limits of party commands are reported to the app.
-        limited = refused.code == "rate_limited" and not command.frame["op"].startswith("party.")
+        limited = refused.code == "rate_limited" and not command.op.startswith("party.")
         if not command.repeatable or not (limited or refused.code == "unavailable"):
             return False
         wait = refused.retry_after_ms if refused.retry_after_ms is not None else AGAIN_MS * 2**command.tries
@@ -432,13 +457,13 @@ class Session:
         """After a lost connection: retries idempotent commands and fails the others with `unknown_outcome`."""
         again = []
         for command in sorted(self._pending.values(), key=lambda command: command.id):
-            if command.frame["op"] in ("ack", "ping"):
+            if command.op in ("ack", "ping"):
                 continue
             if command.repeatable or not command.sent:
                 command.sent = False
                 again.append(command)
             else:
-                command.fail(TavernError(UNKNOWN_OUTCOME, f"the connection was lost before the reply to {command.frame['op']}; it may have been executed"))
+                command.fail(TavernError(UNKNOWN_OUTCOME, f"the connection was lost before the reply to {command.op}; it may have been executed"))
         self._pending.clear()
         self._outbox.extendleft(reversed(again))
 

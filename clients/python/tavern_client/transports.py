@@ -60,7 +60,8 @@ class Transport:
         """Sends hello and returns its ok."""
         raise NotImplementedError
 
-    async def send(self, frame: Frame) -> None:
+    async def send(self, id: int, text: str) -> None:
+        """Sends the frame with this id and text."""
         raise NotImplementedError
 
     async def receive(self) -> list[Frame]:
@@ -78,8 +79,15 @@ class Transport:
 
 
 def encode(frame: Frame) -> str:
-    """A frame as it is sent."""
-    return json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
+    """A frame as it is sent. Raises `TypeError` when it contains a value that is not JSON."""
+    try:
+        text = json.dumps(frame, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        # Text with half a surrogate pair has no UTF-8 form.
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as failure:
+        named = frame.get("op", "the request")
+        raise TypeError(f"{named}: not JSON: {failure}; convert the value first, for example a date to a string") from failure
+    return text
 
 
 class WebSocketTransport(Transport):
@@ -109,7 +117,7 @@ class WebSocketTransport(Transport):
     async def _hello(self) -> Frame:
         hello: Frame = {"op": "hello", "id": "hello", "token": self.credential.token, "session": self.ticket.session}
         hello |= {"seq": self.ticket.seq if self.ticket.session else None, "status": self.status or None}
-        await self.send({name: value for name, value in hello.items() if value is not None})
+        await self._send(encode({name: value for name, value in hello.items() if value is not None}))
         return checked((await self.receive())[0])
 
     @staticmethod
@@ -117,10 +125,13 @@ class WebSocketTransport(Transport):
         status, body = refused.response.status_code, bytes(refused.response.body or b"")
         return refusal_of(status, body)
 
-    async def send(self, frame: Frame) -> None:
+    async def send(self, id: int, text: str) -> None:
+        await self._send(text)
+
+    async def _send(self, text: str) -> None:
         assert self._socket is not None, "opened first"
         try:
-            await self._socket.send(encode(frame))
+            await self._socket.send(text)
         except websockets.exceptions.ConnectionClosed as failure:
             raise lost(failure) from failure
 
@@ -144,14 +155,17 @@ class HttpTransport(Transport):
         self._commands = Connection(address, context)
         self._events = Connection(address, context)
 
-    async def send(self, frame: Frame) -> None:
-        answer = await self._post(self._commands, "/v1/command", {**frame, "session": self.ticket.session}, ANSWER_S)
-        self.deliver({"id": frame.get("id"), **answer})
+    async def send(self, id: int, text: str) -> None:
+        session = encode({"session": self.ticket.session})
+        answer = await self._post_text(self._commands, "/v1/command", f"{session[:-1]},{text[1:]}", ANSWER_S)
+        self.deliver({"id": id, **answer})
 
     async def _post(self, connection: Connection, path: str, body: Frame, timeout: float) -> Frame:
+        return await self._post_text(connection, path, encode(body), timeout)
+
+    async def _post_text(self, connection: Connection, path: str, text: str, timeout: float) -> Frame:
         target = self.address.target(path, self.credential.query())
-        text = encode(body).encode()
-        status, answer = await connection.post(target, text, self.credential.headers(), timeout)
+        status, answer = await connection.post(target, text.encode(), self.credential.headers(), timeout)
         try:
             return parsed(answer)
         except LinkLost:

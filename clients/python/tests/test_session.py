@@ -1,6 +1,7 @@
 """Sessions: lost connections, retries, tokens, restore."""
 import asyncio
 import base64
+import datetime
 import json
 import sys
 import pathlib
@@ -393,3 +394,82 @@ async def test_a_command_that_is_refused_for_an_expired_token_is_sent_again_with
     async with server, Tavern(server.url, get_token=lambda: f"t{next(tokens)}") as tavern:
         await tavern.channel("game#1").join()
         assert [connection.hello["token"] for connection in server.connections] == ["t0", "t1"]
+
+
+@pytest.mark.parametrize("value", [{"at": datetime.datetime(2024, 1, 1)}, {1, 2}, float("nan"), "\ud800", b"bytes"], ids=repr)
+def test_a_value_that_is_not_json_is_refused_at_once_and_harms_nothing_else(value):
+    async def publish():
+        async with asyncio.timeout(20), FakeServer() as server, Tavern(server.url, user="ann") as tavern:
+            channel = tavern.channel("game#1")
+            with pytest.raises(TypeError, match="publish: not JSON: .*; convert the value first"):
+                await channel.publish(value)
+            with pytest.raises(TypeError, match="join: not JSON"):
+                await channel.join(value)
+            await channel.publish("fine")
+            assert tavern.state == "open" and (await server.connection(1)).ops() == ["publish"]
+
+    asyncio.run(publish())
+
+
+@async_test
+async def test_a_command_is_sent_as_it_was_when_it_was_given():
+    async with FakeServer() as server, Tavern(server.url, user="ann") as tavern:
+        data = {"move": "e4"}
+        publishing = asyncio.create_task(tavern.channel("game#1").publish(data))
+        await asyncio.sleep(0)
+        data["move"] = {"not", "json"}
+        await publishing
+        assert (await server.connection(1)).commands[0]["data"] == {"move": "e4"}
+
+
+async def fails_with_the_client(tavern, *waiting):
+    """All waiting calls and every later one fail with the error that ended the client."""
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    for call in waiting:
+        with pytest.raises(TavernError, match="failed: the client failed") as failed:
+            await call
+        assert isinstance(failed.value.__cause__, KeyError)
+    with pytest.raises(TavernError, match="failed: the client failed"):
+        await tavern.channel("game#1").publish("later")
+    assert tavern.state == "closed"
+
+
+@async_test
+async def test_an_exception_inside_the_client_ends_it_and_fails_every_call():
+    async with FakeServer() as server, Tavern(server.url, user="ann") as tavern:
+        server.replies["publish"] = None
+        closed, messages = tavern.stream("closed"), tavern.channel("game#1").messages()
+        connection = await server.connection(1)
+        publishing = asyncio.create_task(tavern.channel("game#1").publish(1))
+        await server.until(lambda: connection.ops() == ["publish"])
+        await connection.send({"seq": 1, "event": "message", "data": "a message needs a channel"})
+        await fails_with_the_client(tavern, publishing, messages.next())
+        assert (await closed.next(2))["code"] == "failed"
+
+
+@async_test
+async def test_an_exception_while_a_reply_is_read_fails_the_command_it_answers():
+    async with FakeServer() as server, Tavern(server.url, user="ann") as tavern:
+        server.replies["subscribe"] = {"ok": {"members": {}}}
+        await fails_with_the_client(tavern, asyncio.create_task(tavern.channel("game#1").presence()))
+
+
+@async_test
+async def test_a_hello_that_cannot_be_read_fails_connect():
+    async with FakeServer(hello=lambda number, asked: {"ok": {}}) as server:
+        tavern = Tavern(server.url, user="ann")
+        await fails_with_the_client(tavern, asyncio.create_task(tavern.connect()))
+
+
+@async_test
+async def test_a_token_source_that_is_cancelled_or_gives_no_string_is_retried():
+    given = iter([asyncio.CancelledError(), b"token", "token"])
+
+    def get_token():
+        token = next(given)
+        if isinstance(token, BaseException):
+            raise token
+        return token
+
+    async with FakeServer() as server, Tavern(server.url, get_token=get_token):
+        assert (await server.connection(1)).hello["token"] == "token"
