@@ -7,16 +7,18 @@ WORKDIR /src
 # The dependencies alone, with empty crates in place of ours: this layer stays valid while Cargo.toml and Cargo.lock do.
 COPY Cargo.toml Cargo.lock ./
 COPY bench/Cargo.toml bench/
+COPY bench/guard/Cargo.toml bench/guard/
 COPY crates/client/Cargo.toml crates/client/
 COPY crates/domain/Cargo.toml crates/domain/
 COPY crates/engines/Cargo.toml crates/engines/
 COPY crates/hub/Cargo.toml crates/hub/
+COPY crates/interleavings/Cargo.toml crates/interleavings/
 COPY crates/local/Cargo.toml crates/local/
 COPY crates/server/Cargo.toml crates/server/
 COPY crates/sim/Cargo.toml crates/sim/
 COPY crates/store/Cargo.toml crates/store/
 COPY crates/wire/Cargo.toml crates/wire/
-RUN for crate in bench crates/*; do mkdir -p $crate/src && touch $crate/src/lib.rs && echo 'fn main() {}' >$crate/src/main.rs; done \
+RUN for crate in bench bench/guard crates/*; do mkdir -p $crate/src && touch $crate/src/lib.rs && echo 'fn main() {}' >$crate/src/main.rs; done \
     && cargo build --release --locked -p tavern
 COPY . .
 # Newer than the empty files that were built before.

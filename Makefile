@@ -2,13 +2,13 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run audit test test-clients cluster bench bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants journeys docs dist reference torture torture-events torture-local torture-parties bench-parties bench-history install clean
+.PHONY: help setup run audit check test test-all nightly test-clients cluster bench bench-guard bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants planted-faults journeys docs dist reference torture torture-events torture-local torture-parties bench-parties bench-history install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## install missing tools for tests and benchmarks
-	@scripts/setup
+setup: ## install everything that tests and benchmarks need
+	@scripts/setup all
 
 run: ## start the server in dev mode: http://127.0.0.1:7400, Redis protocol on 7401
 	cargo run --profile quick --locked -p tavern -- dev $(ARGS)
@@ -23,20 +23,28 @@ endif
 	@PREFIX='$(PREFIX)' SYSCONFDIR='$(SYSCONFDIR)' DESTDIR='$(DESTDIR)' BIN='$(BIN)' scripts/install
 
 journeys: ## what a new user does, in full size: tokens from three languages, proxies with 1,500 clients, webhooks, upgrade, move
-	JOURNEYS=full scripts/test clients -- tests/journeys
+	JOURNEYS=full scripts/test -- tests/journeys
 
 cluster: ## run three servers with load, a live table and keys that inject faults; ENGINE=sqlite|postgres|redis
 	@cargo build --release -q -p tavern
 	@scripts/cluster $(ENGINE) $(ARGS)
 
-test: ## run all checks: format, lints, Rust tests, real clients against a real server
-	@scripts/test
+check: ## before each commit: format, lints, tests of the rules, the simulator with few seeds; needs only Rust, a C compiler and Python
+	@scripts/test check
+
+test: ## everything a change must pass on any machine: also real engines, real servers and clients; installs what it needs
+	@scripts/test test
+
+test-all: ## `test`, then every combination of engines, all browser tests, test suites of others, install files, measurements of time
+	@scripts/test all
+
+nightly: sim torture torture-events torture-parties torture-local mutants fuzz planted-faults ## the campaigns, one after another: several hours
 
 audit: ## check the dependencies: licences, bans, sources, and published vulnerabilities (needs cargo-deny and the network)
 	@scripts/audit
 
 test-clients: ## run only the pytest suites; ARGS go to pytest, e.g. make test-clients ARGS='-k resume'
-	@scripts/test clients -- $(ARGS)
+	@scripts/test -- $(ARGS)
 
 bench: ## compare with redis-server and nats-server; writes bench/out and bench/RESULTS.md
 	@scripts/bench full $(ARGS)
@@ -62,6 +70,9 @@ bench-history: ## measure channel history, compared with Redis Streams; writes i
 bench-local: ## measure pub/sub on a folder between two processes, compared with a Unix socket
 	cargo run --release -q -p tavern-local --example speed
 
+bench-guard: ## count the instructions of hot paths and compare with bench/guard.json (needs valgrind); BASE: compare with this revision; ARGS=--write: record
+	@scripts/bench-guard $(if $(BASE),--base $(BASE)) $(ARGS)
+
 docs: ## write the documentation as a static site; OUT: the folder (dist/docs)
 	cargo build -q --profile quick --locked -p tavern
 	@scripts/setup >/dev/null && TAVERN_BIN=target/quick/tavern target/venv/bin/python scripts/docs-export $(OUT)
@@ -84,6 +95,9 @@ sim: ## long runs of the deterministic simulator (ARGS go to it), then property 
 mutants: ## change the rules one expression at a time and check that a test notices; ARGS: a smaller sample, e.g. 0/40
 	@scripts/mutants $(ARGS)
 
+planted-faults: ## build ten faults into engines and hub, one at a time: which suite is the first to find each
+	@scripts/planted-faults $(ARGS)
+
 torture: ## fault injection on three servers and every combination of engines; ARGS go to scripts/torture; writes bench/TORTURE.md
 	@scripts/torture $(ARGS)
 
@@ -92,10 +106,10 @@ torture-events: ## kill servers 5,000 times during publishing and delivery of ev
 
 torture-local: ## kill publishers and subscribers of a folder 1,000 times
 	cargo build --release -p tavern-local --examples
-	TAVERN_LOCAL_KILLS=1000 cargo test --release -p tavern-local --test killed -- --nocapture
+	TAVERN_LOCAL_KILLS=1000 cargo test --release -p tavern-local --test it killed -- --nocapture
 
 torture-parties: ## race concurrent party commands on two servers, 1,000 times each, on every combination of engines
-	TAVERN_PARTY_RACES=1000 scripts/test clients -- tests/parties/test_races.py -n 2
+	TAVERN_PARTY_RACES=1000 scripts/test -- tests/parties/test_races.py -n 2
 
 clean: ## remove build output and benchmark output
 	cargo clean

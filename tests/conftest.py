@@ -1,16 +1,27 @@
-"""Shared servers, server logs for failing tests, and the distribution of tests over processes."""
-import os
+"""Shared servers, server logs for failing tests, which tests run, and their distribution over processes."""
+import collections
+import json
 import pathlib
+import signal
 
 import pytest
 
+from support import parts
 from support.process import RUNNING
 from support.redis_server import RedisServer
 from support.shares import Shares, place
 from support.tavern import Tavern
 
 
+# A shell ignores SIGINT for what it starts in the background, and every process started from here would inherit that.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, handler)
+
+
 def pytest_addoption(parser):
+    parser.addoption("--part", choices=["test", "rest", "all"], default="all", help="what `make test` runs, what `make test-all` adds, or both")
+    parser.addoption("--left-out", help="a file for the number of tests that `--part test` leaves out, by reason")
     parser.addoption(
         "--subject", choices=["tavern", "redis"], default="tavern",
         help="the server compared with the oracle in the Redis conversations; `redis` checks the conversations themselves",
@@ -36,6 +47,9 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.browser)
         if any(part in item.nodeid for part in TIMING):
             item.add_marker(pytest.mark.timing)
+            item.user_properties.append(("timing", "yes"))
+        item.user_properties.append(("nodeid", item.nodeid))
+    select(config, items)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: place(item.nodeid))
 
@@ -44,15 +58,18 @@ def pytest_xdist_make_scheduler(config, log):
     return Shares(config, log)
 
 
-def pytest_terminal_summary(terminalreporter):
-    """Writes the failed timing-sensitive tests to a file, for a second run alone."""
-    if wanted := os.environ.get("TIMING_FAILURES"):
-        reports = [report for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])]
-        failed = {report.nodeid for report in reports}
-        timing = {report.nodeid for report in reports if "timing" in report.keywords}
-        # If any other test failed, nothing is retried.
-        again = sorted(timing) if timing == failed else []
-        pathlib.Path(wanted).write_text("".join(f"tests/{test}\n" for test in again))
+def select(config, items):
+    """Keeps the tests of the chosen part."""
+    part = config.getoption("part")
+    if part == "all":
+        return
+    reasons = parts.left_out(items)
+    kept = [item for item in items if (item in reasons) == (part == "rest")]
+    config.hook.pytest_deselected(items=[item for item in items if (item in reasons) != (part == "rest")])
+    items[:] = kept
+    wanted = config.getoption("left_out")
+    if part == "test" and wanted and not hasattr(config, "workerinput"):
+        pathlib.Path(wanted).write_text(json.dumps(collections.Counter(reasons.values())))
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -63,7 +63,14 @@ class Combination:
     def cluster(self, count, config=""):
         """Starts this many servers."""
         with self.settings() as settings, contextlib.ExitStack() as stack:
-            yield [stack.enter_context(settings.server(config)) for _ in range(count)]
+            servers = [stack.enter_context(settings.server(config)) for _ in range(count)]
+            try:
+                yield servers
+            finally:
+                # Together: none of them begins to take over the others.
+                for server in servers:
+                    if server.process.poll() is None:
+                        server.process.kill()
 
 
 class ClusterSettings:

@@ -105,13 +105,14 @@ def test_a_session_that_moves_misses_nothing(pair, chat):
 
 def test_a_message_id_is_published_once_on_all_nodes(pair, chat):
     a, b = pair
-    with Socket(a, user="ann") as ann, Socket(b, user="bob") as bob:
+    with Socket(a, user="ann") as ann, Socket(b, user="ann") as elsewhere, Socket(b, user="bob") as bob:
         bob.ok("subscribe", channel=chat)
         first = ann.ok("publish", channel=chat, data=1, message_id="m")
-        again = bob.ok("publish", channel=chat, data=1, message_id="m")
+        again = elsewhere.ok("publish", channel=chat, data=1, message_id="m")
         assert again["duplicate"] is True and position(again) == position(first)
-        ann.ok("publish", channel=chat, data=2)
-        assert [event["data"] for event in take(bob, 2)] == [1, 2]
+        assert "duplicate" not in bob.ok("publish", channel=chat, data=2, message_id="m"), "another author"
+        ann.ok("publish", channel=chat, data=3)
+        assert [event["data"] for event in take(bob, 3)] == [1, 2, 3]
 
 
 def test_a_cleared_history_begins_in_another_epoch_on_all_nodes(pair, chat):
@@ -133,6 +134,10 @@ def test_a_retained_message_reaches_newcomers_on_all_nodes(pair, channel):
         for value in ("old", "new"):
             assert "offset" not in ann.ok("publish", channel=channel, data=value, retain=True)
         ann.ok("publish", channel=channel, data="not kept")
+        # What arrives on the other node after the message shows that it has arrived too.
+        bob.ok("subscribe", channel=f"{channel}-marker")
+        ann.ok("publish", channel=f"{channel}-marker", data="marker")
+        assert bob.event()["data"] == "marker"
         bob.ok("subscribe", channel=channel, last=1)
         event = bob.event()
         assert event["data"] == "new" and "offset" not in event

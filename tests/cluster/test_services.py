@@ -17,7 +17,7 @@ disconnect_coalesce_ms = 300
 [sessions]
 resume_ms = 100
 [kinds.user]
-grace_ms = 200
+grace_ms = 1500
 [kinds.activegame]
 grace_ms = 200
 """

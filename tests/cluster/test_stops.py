@@ -95,7 +95,7 @@ def test_a_live_server_adopts_sessions_that_could_not_be_migrated(combination, c
             publish(b, channel, 3)
             # A server was running while the session was in the store, so it may have missed messages.
             gap, *messages = [back.event()]
-            assert (gap["event"], gap["channel"]) == ("gap", channel)
+            assert (gap["event"], gap["channel"]) == ("gap", channel), gap
             while not messages or messages[-1] != 3:
                 messages.append(back.event()["data"])
             # The first one may have come before the session was subscribed again: that is what the gap says.

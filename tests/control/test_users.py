@@ -194,3 +194,38 @@ def test_the_command_line_acts_on_users(serve, service, user):
     assert serve.run("users", "erase", user, *url).returncode == 0
     refused = serve.run("users", "unban", user, *url)
     assert refused.returncode == 1 and "not banned" in refused.stderr
+
+
+def test_the_last_sign_of_life_moves_while_a_client_is_connected(serve, service, user):
+    with Socket(serve, token=tokens.token(user)) as socket, Stream(serve, token=tokens.token(user)) as stream:
+        stream.greeting()
+
+        def heard():
+            return {session["transport"]: session["heard_at"] - session["since"] for session in service.sessions(user)}
+
+        def are_alive():
+            socket.ok("ping")
+            service.call("POST", f"/users/{user}/messages", data="hello")
+            found = heard()
+            return all(found[transport] > 200 for transport in ("websocket", "sse"))
+
+        until(are_alive, "both to be heard after they connected")
+        client = socket.hello["client"]
+        report = service.call("GET", f"/sessions/{client}")
+        assert report["heard_at"] > report["since"]
+
+
+def test_a_session_elsewhere_is_not_found_and_it_says_where_to_look(service):
+    error = service.call("GET", "/sessions/0000000000000000000000", 404)["error"]
+    assert "names the node to ask" in error["message"]
+
+
+def test_polling_an_inbox_is_recorded_once(service, user):
+    def recorded():
+        return [event for event in service.audit() if (event["action"], event["target"]) == ("user.read_inbox", user)]
+
+    for _ in range(5):
+        service.call("GET", f"/users/{user}/inbox")
+    # A later action is in the trail: nothing that came before it is still on its way.
+    service.call("POST", f"/users/{user}/disconnect", reason="x")
+    assert len(recorded()) == 1

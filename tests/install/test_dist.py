@@ -97,7 +97,9 @@ def test_workflows_use_the_toolchain_and_targets_of_the_repository(name):
     asked = re.search(r'^rust-version = "(.+)"', (ROOT / "Cargo.toml").read_text(), flags=re.M)[1]
     assert set(re.findall(r"toolchain install (\S+)", text)) == {asked}
     steps = [step["run"] for job in yaml.safe_load(text)["jobs"].values() for step in job["steps"] if "run" in step]
-    targets = {target for step in steps for target in re.findall(r"^make (\S+)", step, flags=re.M)}
-    assert targets == {"ci": {"test"}, "release": {"audit", "dist"}}[name]
+    targets = {target for step in steps for target in re.findall(r"^(?:make (\S+)|\.ci/run$)", step, flags=re.M)}
+    # An empty name stands for the same script as on every other machine.
+    assert targets == {"ci": {""}, "release": {"audit", "dist"}}[name]
+    targets -= {""}
     known = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.M)
     assert targets <= set(known)

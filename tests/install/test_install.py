@@ -124,7 +124,7 @@ def test_bash_completion_works(tmp_path):
     script = tmp_path / "tavern.bash"
     script.write_text(tavern("completions", "bash").stdout)
     ask = f"""
-source {script}
+source "{script}"
 COMP_WORDS=(tavern key cre) COMP_CWORD=2 COMP_LINE='tavern key cre' COMP_POINT=14
 _tavern tavern cre key
 printf '%s\\n' "${{COMPREPLY[@]}}"

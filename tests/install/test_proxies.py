@@ -35,8 +35,8 @@ def test_the_documentation_shows_the_file(path: pathlib.Path):
 
 def test_nginx_accepts_its_file(certificate, tmp_path):
     text = (PACKAGING / "proxies/nginx.conf").read_text()
-    text = text.replace("/etc/ssl/tavern.example.pem", str(certificate[0])).replace("/etc/ssl/tavern.example.key", str(certificate[1]))
-    (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n{text}\n}}\n")
+    text = text.replace("/etc/ssl/tavern.example.pem", f'"{certificate[0]}"').replace("/etc/ssl/tavern.example.key", f'"{certificate[1]}"')
+    (tmp_path / "nginx.conf").write_text(f"pid '{tmp_path}/pid';\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n{text}\n}}\n")
     accepted("/usr/sbin/nginx", "-t", "-c", tmp_path / "nginx.conf", "-p", tmp_path)
 
 
@@ -45,7 +45,7 @@ def test_caddy_accepts_its_file():
 
 
 def test_haproxy_accepts_its_file(certificate, tmp_path):
-    text = (PACKAGING / "proxies/haproxy.cfg").read_text().replace("/etc/haproxy/tavern.example.pem", str(certificate[2]))
+    text = (PACKAGING / "proxies/haproxy.cfg").read_text().replace("/etc/haproxy/tavern.example.pem", f'"{certificate[2]}"')
     (tmp_path / "haproxy.cfg").write_text(text)
     accepted("/usr/sbin/haproxy", "-c", "-f", tmp_path / "haproxy.cfg")
 

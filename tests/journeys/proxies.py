@@ -46,8 +46,8 @@ class Nginx(Proxy):
         text = replaced(text, r"listen 443 ssl;", f"listen 127.0.0.1:{self.port};")
         text = replaced(text, r"^ +ssl_certificate.*\n", "")
         # One worker with room for many connections; everything it writes is in its folder.
-        head = f"pid {self.folder}/pid;\nerror_log stderr;\nworker_rlimit_nofile 20000;\nworker_processes 1;\ndaemon off;\n"
-        temporary = "".join(f"{kind}_temp_path {self.folder}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        head = f"pid '{self.folder}/pid';\nerror_log stderr;\nworker_rlimit_nofile 20000;\nworker_processes 1;\ndaemon off;\n"
+        temporary = "".join(f"{kind}_temp_path '{self.folder}/{kind}';\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         return f"{head}events {{ worker_connections 8000; }}\nhttp {{\naccess_log off;\n{temporary}{text}}}\n"
 
     def command(self):

@@ -1,10 +1,14 @@
 """The command line: tokens, keys, publish and subscribe, check."""
 import json
+import os
+import pty
 import subprocess
 
+import httpx
 import jwt
 import pytest
 
+from events.endpoint import Endpoint
 from support import tokens
 from support.json_client import Socket
 from support.process import until
@@ -180,3 +184,147 @@ def test_dev_refuses_to_listen_beyond_loopback(dev):
 def test_doctor_passes_on_a_healthy_server(dev):
     done = dev.run("doctor", "--config", dev.config, "--data", dev.folder / "data", "--secret", tokens.SECRET)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_broken_json_is_not_published_as_text(dev, channel):
+    with Socket(dev, user="ann") as ann:
+        ann.ok("subscribe", channel=channel)
+        for broken in ('{"a": 1', "{'a': 1}", '"half', "[1,"):
+            refused = dev.run("publish", "--url", dev.url, channel, broken)
+            assert refused.returncode == 1 and "begins like JSON and is not" in refused.stderr and "--text" in refused.stderr
+        assert publish(dev, channel, "[draft] hello", "--text") == 1
+        assert publish(dev, channel, "hello") == 1
+        assert [ann.event()["data"] for _ in range(2)] == ["[draft] hello", "hello"]
+
+
+def test_token_is_not_signed_with_a_secret_that_servers_refuse(serve):
+    refused = serve.run("token", "--secret", "short", "--user", "ann")
+    assert refused.returncode == 1 and not refused.stdout
+    assert "the secret has 5 bytes and servers need at least 32" in refused.stderr
+
+
+def test_serve_prints_each_configuration_error_on_a_line(dev):
+    path = dev.folder / "several.toml"
+    path.write_text("lisen = 1\n[kinds.game]\ngraec_ms = 5\n")
+    done = dev.run("serve", "--config", path)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    first = next(at for at, line in enumerate(lines) if line.startswith("error: the configuration is not valid:"))
+    errors = lines[first + 1:]
+    assert len(errors) == 3 and all(line.startswith("  ") for line in errors), done.stderr
+    for named in ("lisen", "graec_ms", "secret"):
+        assert sum(named in line for line in errors) == 1, done.stderr
+
+
+def test_tls_failures_are_explained(dev, channel):
+    plain = dev.url.replace("http://", "https://")
+    private = TlsServer()
+    private.certify()
+    with TlsServer() as own, private:
+        for url, expected in (
+            (plain, "does not speak TLS at this port; use http://"),
+            (own.url, "make one with basicConstraints=CA:FALSE; trust its authority with --ca FILE"),
+            (private.url, "signed by no authority that this client trusts (it may be self-signed); trust its authority with --ca FILE"),
+        ):
+            for command in (("ready",), ("publish", channel, "x"), ("who", "--key", dev.key, channel)):
+                refused = dev.run(command[0], "--url", url, *command[1:])
+                assert refused.returncode == 1 and expected in refused.stderr, refused.stderr
+                assert "is a server running there" not in refused.stderr and refused.stderr.count("\n") == 1
+
+
+def test_users_and_bans_are_listed():
+    with Tavern.dev() as server:
+        def users(*arguments):
+            done = server.run("users", arguments[0], "--url", server.url, "--key", server.key, *arguments[1:])
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        with Socket(server, user="ann"), Socket(server, user="anton"), Socket(server, user="bob"):
+            until(lambda: len(users("list", "--json").splitlines()) == 3, "the users to be online")
+            assert [json.loads(line)["user"] for line in users("list", "an", "--json").splitlines()] == ["ann", "anton"]
+            table = [line.split()[:2] for line in users("list", "--online").splitlines()]
+            assert table == [["USER", "STATE"], ["ann", "online"], ["anton", "online"], ["bob", "online"]]
+        assert users("bans") == "no bans\n"
+        users("ban", "eve", "--reason", "spam")
+        users("ban", "mallory", "--until", "2099-01-01T00:00:00Z")
+        shown = [line.split() for line in users("bans").splitlines()]
+        assert [line[0] for line in shown] == ["USER", "eve", "mallory"] and shown[1][-2:] == ["never", "spam"]
+        bans = [json.loads(line) for line in users("bans", "--json").splitlines()]
+        assert [(ban["user"], ban["until"] is None, ban["reason"]) for ban in bans] == [("eve", True, "spam"), ("mallory", False, "")]
+        users("unban", "eve")
+        assert [json.loads(line)["user"] for line in users("bans", "--json").splitlines()] == ["mallory"]
+
+
+def test_bans_have_pages_and_need_the_scope_users():
+    with Tavern.dev() as server:
+        key = {"Authorization": f"Bearer {server.key}"}
+        for name in ("a", "b", "c"):
+            httpx.put(f"{server.url}/v1/users/{name}/ban", headers=key, json={}).raise_for_status()
+        found, after = [], None
+        while True:
+            page = httpx.get(f"{server.url}/v1/bans", headers=key, params={"limit": 2} | ({"after": after} if after else {})).json()
+            found.append([ban["user"] for ban in page["bans"]])
+            after = page["next"]
+            if after is None:
+                break
+        assert found == [["a", "b"], ["c"]]
+        other = {"Authorization": f"Bearer {server.api_key('presence')}"}
+        assert httpx.get(f"{server.url}/v1/bans", headers=other).status_code == 403
+
+
+def test_a_refused_callback_names_the_schemes_that_are_allowed(dev):
+    done = dev.run("events", "subscribe", "ftp", "--url", dev.url, "--key", dev.key, "--topic", "orders", "--callback", "ftp://127.0.0.1/")
+    assert done.returncode == 1 and "must start with https:// or http://" in done.stderr, done.stderr
+
+
+def on_terminal(server, *arguments, stdin=None, stdout=subprocess.PIPE):
+    """What a command writes to stderr when that is a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [program(), *map(str, arguments)], cwd=server.folder, env=server.environment() | {"TERM": "xterm"},
+        stdin=stdin, stdout=stdout, stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 65_536):
+            shown += piece
+    except OSError:
+        # Linux says EIO when the other end is closed.
+        pass
+    os.close(ours)
+    if process.stdout:
+        process.stdout.read()
+        process.stdout.close()
+    assert process.wait(60) == 0, shown
+    return shown.decode()
+
+
+def test_export_import_and_replay_show_their_progress_on_a_terminal(tmp_path):
+    def run(server, *arguments):
+        done = server.run(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    with Tavern.dev() as server, Endpoint() as endpoint:
+        here = ("--url", server.url, "--key", server.key)
+        run(server, "events", "subscribe", "billing", *here, "--topic", "orders", "--callback", endpoint.url, "--timeout-ms", "0")
+        for number in range(3):
+            run(server, "events", "publish", *here, "orders", "paid", "--data", str(number))
+        endpoint.got([1, 2, 3])
+        shown = on_terminal(server, "events", "replay", *here, "billing", "--from-seq", "1")
+        assert "delivered 3 events" in shown and "Ctrl-C" in shown
+        plain = server.run("events", "replay", *here, "billing", "--from-seq", "1")
+        assert plain.returncode == 0 and plain.stderr == "", "without a terminal the command does not wait"
+        server.terminate()
+        archive = tmp_path / "archive"
+        with archive.open("wb") as out:
+            shown = on_terminal(server, "export", "--data", server.data, stdout=out)
+        assert "rows\x1b[K" in shown and shown.index("\r") < shown.index("exported")
+        with archive.open("rb") as source:
+            shown = on_terminal(server, "import", "--data", tmp_path / "copy", stdin=source)
+        assert " %  " in shown and "imported" in shown.rsplit("\x1b[K", 1)[1]
+        (tmp_path / "again").mkdir()
+        with archive.open("rb") as source:
+            done = subprocess.run([program(), "import", "--data", tmp_path / "again"], stdin=source, capture_output=True, text=True, env=server.environment())
+        assert done.returncode == 0 and "\r" not in done.stderr and "\x1b" not in done.stderr

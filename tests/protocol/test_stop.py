@@ -7,6 +7,7 @@ import time
 import pytest
 
 from support.json_client import Poller, Socket, Stream
+from support.process import until
 from support.resp import CLOSED, RespConnection
 from support.tavern import Tavern
 
@@ -30,6 +31,7 @@ def test_all_clients_are_notified_and_the_exit_code_is_zero(server):
     answers = []
     parked = threading.Thread(target=lambda: answers.append(poller.poll_response(timeout_ms=20_000)), daemon=True)
     parked.start()
+    until(lambda: server.metric("tavern_polls_parked") == 1, "the poll to wait")
     began = time.monotonic()
     server.process.send_signal(signal.SIGTERM)
 

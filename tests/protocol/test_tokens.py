@@ -131,3 +131,36 @@ def test_a_poll_with_the_token_of_another_user_does_not_get_the_mailbox(attacker
 def test_a_stream_with_the_token_of_another_user_does_not_get_the_mailbox(serve, attacker):
     with Stream(serve, token=tokens.token("bob"), session=attacker.session, seq=0) as stream:
         assert stream.status in (401, 403) or stream.greeting()["resumed"] is False
+
+
+@pytest.mark.parametrize("header, says", [
+    ("Bearer", "Authorization: Bearer TOKEN"),
+    ("Bearer not-a-token", "neither a token"),
+    (f"Bearer {BAD['expiry in milliseconds']}", "in seconds"),
+    (f"Bearer {BAD['expiry is text']}", "the claim exp must be a number"),
+    (f"Bearer {tokens.token(7)}", "the claim sub must be text"),
+    (f"Bearer {tokens.token(allow=['join'])}", "the claim allow must be an object"),
+])
+def test_a_refusal_says_what_to_do(serve, header, says):
+    answer = httpx.post(f"{serve.url}/v1/command", headers={"authorization": header}, json={"op": "hello"}, timeout=5, trust_env=False)
+    assert answer.status_code == 401 and says in answer.json()["error"]["message"], answer.text
+    assert "API key is unknown" not in answer.text
+
+
+def test_a_token_without_rights_is_told_so(serve, channel):
+    with Socket(serve, token=tokens.token("ann", allow={})) as socket:
+        error = socket.call("subscribe", channel=channel)["error"]
+        assert error["code"] == "not_allowed" and "the token gives no rights" in error["message"]
+    with Socket(serve, token=tokens.token("ann", allow={"other": ["join"]})) as socket:
+        assert "gives no rights" not in socket.call("subscribe", channel=channel)["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/ws", "/socket.io/?EIO=4&transport=polling"])
+def test_the_addresses_of_other_servers_lead_to_ours(serve, path):
+    answer = httpx.get(serve.url + path, timeout=5, trust_env=False)
+    assert answer.status_code == 404 and "/v1/connect" in answer.json()["error"]["message"]
+
+
+def test_http_on_the_redis_port_is_told_where_it_is(serve):
+    answer = httpx.get(f"http://127.0.0.1:{serve.resp_port}/v1/connect", timeout=5, trust_env=False)
+    assert answer.status_code == 400 and "Redis protocol" in answer.text

@@ -37,7 +37,8 @@ class App:
                     return
                 status, body = 200, answer
                 if isinstance(answer, int):
-                    status, body = answer, {"allow": True}
+                    # A body after 204 would be read as the next answer on the same connection.
+                    status, body = answer, b"" if answer == 204 else {"allow": True}
                 body = body if isinstance(body, bytes) else json.dumps(body).encode()
                 try:
                     self.send_response(status)

@@ -17,6 +17,7 @@ A marker is an HTML comment on the line before a code block, so readers do not s
 | `background` | another terminal: keep the block running to the end of the document, then end it |
 | `until TEXT` | with `background`: continue when the output contains TEXT |
 | `ready COMMAND` | with `background`: continue when COMMAND succeeds |
+| `settled` | first wait until the background blocks above have printed what the document shows |
 | `take NAME` | in the blocks below, NAME stands for the JSON member of that name (in lower case) in this block's output |
 """
 import dataclasses
@@ -24,7 +25,7 @@ import re
 
 MARKER = re.compile(r"^ {0,3}<!--\s*(run|save|output)\s*(?::\s*(.*?))?\s*-->\s*$")
 NO_SERVER = "<!-- server: none -->"
-FLAGS = {"background", "fails", "retry"}
+FLAGS = {"background", "fails", "retry", "settled"}
 VALUES = {"expect", "until", "ready", "take"}
 
 

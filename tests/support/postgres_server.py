@@ -1,4 +1,5 @@
 """A real Postgres server in a temporary folder on a free port."""
+import contextlib
 import os
 import pathlib
 import signal
@@ -7,7 +8,7 @@ import subprocess
 from .process import free_port
 
 # Shared with the Rust tests of the engines.
-SCRIPT = pathlib.Path(__file__).parents[2] / "crates/engines/tests/support/postgres.sh"
+SCRIPT = pathlib.Path(__file__).parents[2] / "crates/engines/tests/it/postgres.sh"
 
 
 class PostgresServer:
@@ -79,12 +80,16 @@ class PostgresServer:
     def pause(self):
         """Stops all processes with SIGSTOP, like a machine that does not answer."""
         self.paused = self.processes()
-        for pid in self.paused:
-            os.kill(pid, signal.SIGSTOP)
+        self.signal(signal.SIGSTOP)
 
     def resume(self):
+        self.signal(signal.SIGCONT)
+
+    def signal(self, number):
         for pid in self.paused:
-            os.kill(pid, signal.SIGCONT)
+            # A worker may have ended by itself.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def ready(self):
         done = subprocess.run(["pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)], timeout=10)

@@ -35,6 +35,11 @@ def parse(data, at=0):
     if line_end < 0:
         raise Incomplete
     kind, line, after = data[at : at + 1], data[at + 1 : line_end], line_end + 2
+    if line.startswith(b"TTP/1.1 "):
+        # To HTTP on this port Tavern answers in HTTP, one line of text, and closes.
+        if not data.endswith(b"\n") or b"\r\n\r\n" not in data[at:]:
+            raise Incomplete
+        return data[at:].decode(), len(data)
     if kind == b"+":
         return line.decode(), after
     if kind in (b"-", b"!"):

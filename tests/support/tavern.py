@@ -64,6 +64,12 @@ class Tavern(Server):
     def ws_url(self):
         return f"ws://127.0.0.1:{self.port}/v1/connect"
 
+    def terminate(self, timeout=20.0):
+        """Stops it as an operator does, and checks that it ends without an error."""
+        code = super().terminate(timeout)
+        assert code == 0, f"tavern exited with {code}:\n{self.log()}"
+        return code
+
     def resident_bytes(self):
         """Resident memory of the server."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()

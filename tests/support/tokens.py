@@ -50,6 +50,7 @@ def refused():
         "algorithm HS384": jwt.encode(claims(), SECRET, algorithm="HS384"),
         "header says RS256": signed({"alg": "RS256", "typ": "JWT"}, claims()),
         "expiry is text": signed({"alg": "HS256", "typ": "JWT"}, claims() | {"exp": "tomorrow"}),
+        "expiry in milliseconds": jwt.encode(claims() | {"exp": int(time.time() + 3600) * 1000}, SECRET, algorithm="HS256"),
         "not a token": "not-a-token",
         "empty": "",
     }
