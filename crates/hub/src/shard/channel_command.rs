@@ -141,7 +141,7 @@ pub(super) fn op_publish(
     if let Some(keep) = kept {
         core.node.note_retained();
         let message_id = match (&publish.message_id, core.session(id)) {
-            (Some(given), Some(session)) => Some(history::message_id(author_of(session), given)?),
+            (Some(given), Some(session)) => Some(history::message_id(author_of(session), given)),
             _ => None,
         };
         let message = NewHistoryMessage {

@@ -106,10 +106,7 @@ impl Shard {
                 };
                 core.node.note_retained();
                 let author = MessageAuthor::Key(key.as_deref());
-                let id = match message_id.map(|id| history::message_id(author, &id)).transpose() {
-                    Ok(id) => id,
-                    Err(refusal) => return core.finish(claim, Err(refusal)),
-                };
+                let id = message_id.map(|id| history::message_id(author, &id));
                 let message = NewHistoryMessage { channel, id, sender: None, json: true, body: data, keep };
                 let reply = PublisherReply::Json { other_channel: None, is_numbered: limits.is_some() };
                 self.history.publish(core, HistoryPublish { message, to: claim, reply });

@@ -1,7 +1,7 @@
 //! JSON bodies of HTTP requests that are not commands: a poll, a message, the session a command belongs to.
 //! Must hold: an empty poll body means all defaults; unknown members are ignored.
 
-use super::field::{self, Raw, boolean, need, number, present, text};
+use super::field::{self, Raw, boolean, message_id, need, number, present, text};
 use crate::error::Refusal;
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -77,7 +77,7 @@ pub fn parse_message_body(body: &[u8]) -> Result<MessageBody<'_>, Refusal> {
     let fields: MessageFields<'_> = field::object(body)?;
     let data = need("data", fields.data)?.get();
     let retain = boolean("retain", fields.retain)?.unwrap_or(false);
-    Ok(MessageBody { data, retain, message_id: text("message_id", fields.message_id)? })
+    Ok(MessageBody { data, retain, message_id: message_id(fields.message_id)? })
 }
 
 #[cfg(test)]
@@ -96,7 +96,11 @@ mod tests {
         let read = parse_message_body(br#"{"data":{"a":1},"message_id":"m\u0031","retain":true}"#).unwrap();
         assert_eq!((read.data, read.retain, read.message_id.as_deref()), (r#"{"a":1}"#, true, Some("m1")));
         assert_eq!(parse_message_body(br#"{"data":1}"#).unwrap().message_id, None);
-        assert!(parse_message_body(br#"{"data":1,"message_id":7}"#).is_err());
+        for id in ["7", "\"\"", "\"a\\n\"", &format!("{:?}", "x".repeat(129))] {
+            let refusal =
+                parse_message_body(format!(r#"{{"data":1,"message_id":{id}}}"#).as_bytes()).unwrap_err();
+            assert!(refusal.message.contains("message_id"), "{id}: {refusal:?}");
+        }
     }
 
     #[test]

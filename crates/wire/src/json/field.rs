@@ -7,6 +7,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
+/// Enough for a UUID with a prefix.
+const MESSAGE_ID_BYTES: usize = 128;
+
 pub(crate) type Raw<'a> = Option<&'a RawValue>;
 
 /// Keeps `null` as a value: serde would treat it as absent, and `"data":null` is a message.
@@ -47,6 +50,17 @@ pub(crate) fn text<'a>(name: &'static str, raw: Raw<'a>) -> Result<Option<Cow<'a
             Err(_) => Err(refuse(format!("the field `{name}` contains an unpaired surrogate"))),
         },
         None => Err(refuse(format!("the field `{name}` must be a string"))),
+    }
+}
+
+/// The id that makes a message once-only. Refused here, so that every way to publish refuses the same ids.
+pub(crate) fn message_id<'a>(raw: Raw<'a>) -> Result<Option<Cow<'a, str>>, Refusal> {
+    let id = text("message_id", raw)?;
+    match id.as_deref() {
+        Some(id) if id.is_empty() || id.len() > MESSAGE_ID_BYTES || id.chars().any(char::is_control) => Err(
+            refuse(format!("a message_id must have 1 to {MESSAGE_ID_BYTES} bytes and no control characters")),
+        ),
+        _ => Ok(id),
     }
 }
 

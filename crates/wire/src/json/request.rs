@@ -1,7 +1,7 @@
 //! A command as a client sends it: the fields of each op and their types.
 //! Must hold: parsing borrows from the frame; a refusal names the field and carries the id if it can be read.
 
-use super::field::{self, Raw, boolean, need, number, present, refuse, text, texts};
+use super::field::{self, Raw, boolean, message_id, need, number, present, refuse, text, texts};
 use super::party;
 use super::scan::{find_id, is_id};
 use crate::error::Refusal;
@@ -367,7 +367,7 @@ fn read_op<'a>(fields: &RequestFields<'a>) -> Result<Op<'a>, Refusal> {
         "publish" => Op::Publish(PublishRequest {
             channel: need("channel", text("channel", fields.channel)?)?,
             data: need("data", fields.data)?.get().into(),
-            message_id: text("message_id", fields.message_id)?,
+            message_id: message_id(fields.message_id)?,
             retain: boolean("retain", fields.retain)?.unwrap_or(false),
         }),
         "ack" => Op::Ack { seq: need("seq", number("seq", fields.seq)?)? },

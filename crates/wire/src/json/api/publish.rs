@@ -1,7 +1,7 @@
 //! One request that publishes many messages, and a result for each of them.
 
 use super::super::encode::string;
-use super::super::field::{Raw, need, object, present, refuse, text, texts};
+use super::super::field::{Raw, message_id, need, object, present, refuse, text, texts};
 use crate::error::{Code, Refusal};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -71,7 +71,7 @@ pub fn parse_publish_many(body: &[u8]) -> Result<Vec<Result<PublishItem<'_>, Ref
 fn item(item: &RawValue) -> Result<PublishItem<'_>, Refusal> {
     let fields: ItemFields<'_> = object(item.get().as_bytes())?;
     let channel = need("channel", text("channel", fields.channel)?)?;
-    let message_id = text("message_id", fields.message_id)?;
+    let message_id = message_id(fields.message_id)?;
     Ok(PublishItem { channel, data: need("data", fields.data)?.get(), message_id })
 }
 
