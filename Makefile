@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run audit check test test-all nightly test-clients cluster bench bench-guard bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants planted-faults journeys docs dist reference torture torture-events torture-local torture-parties bench-parties bench-history install clean
+.PHONY: help setup run audit check test test-all nightly test-clients cluster bench bench-guard bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants openapi planted-faults journeys docs dist reference torture torture-events torture-local torture-parties bench-parties bench-history install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ test: ## everything a change must pass on any machine: also real engines, real s
 test-all: ## `test`, then every combination of engines, all browser tests, test suites of others, install files, measurements of time
 	@scripts/test all
 
-nightly: sim torture torture-events torture-parties torture-local mutants fuzz planted-faults ## the campaigns, one after another: several hours
+nightly: sim openapi torture torture-events torture-parties torture-local mutants fuzz planted-faults ## the campaigns, one after another: several hours
 
 audit: ## check the dependencies: licences, bans, sources, and published vulnerabilities (needs cargo-deny and the network)
 	@scripts/audit
@@ -91,6 +91,9 @@ fuzz: ## fuzz each target for FUZZ_SECONDS (60)
 sim: ## long runs of the deterministic simulator (ARGS go to it), then property tests of the rules
 	cargo run --release -p tavern-sim -- --runs 20000 $(ARGS)
 	PROPTEST_CASES=20000 cargo test --release -p tavern-domain
+
+openapi: ## compare the server with its OpenAPI document: 300 generated requests for each operation
+	TAVERN_OPENAPI_EXAMPLES=300 scripts/test -- tests/openapi
 
 mutants: ## change the rules one expression at a time and check that a test notices; ARGS: a smaller sample, e.g. 0/40
 	@scripts/mutants $(ARGS)
