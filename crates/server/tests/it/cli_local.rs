@@ -163,8 +163,9 @@ fn messages_go_from_process_to_process() {
     assert_eq!(lines[0], r#"{"event":"message","channel":"news","data":{"a": 1.50}}"#, "JSON is not changed");
     assert_eq!(lines[1], r#"{"event":"message","channel":"news","data":"quoted"}"#);
     assert_eq!(lines.len(), 2);
-    assert_eq!(files(&folder), CLEAN);
+    // SQLite removes its log with the last process, unless two of them end at the same time: so after one that is alone.
     assert_eq!(publish(&folder, "news", "no subscriber again"), 0);
+    assert_eq!(files(&folder), CLEAN);
 }
 
 #[test]
@@ -400,5 +401,6 @@ fn subscriber_exits_when_stdout_is_closed() {
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert_eq!(stdout, "{\"event\":\"message\",\"channel\":\"c\",\"data\":1}\nended with 0\n");
     assert!(output.stderr.is_empty());
+    assert_eq!(publish(folder.path(), "c", "2"), 0);
     assert_eq!(files(folder.path()), CLEAN);
 }
