@@ -10,7 +10,7 @@ use crate::core::{CommandReply, Core, ReplyTo, refusal};
 use std::sync::Arc;
 use tavern_domain::{Channel, ClientId, HistoryLimits, Verb};
 use tavern_store::{Commit, Found, HistoryClear, HistoryMessage, HistoryPage, Read, StoreAnswer, Work};
-use tavern_wire::error::{Code, Refusal};
+use tavern_wire::error::Code;
 use tavern_wire::json::history::{self as json, HistoryEntry};
 use tavern_wire::json::{HistoryRequest, MessageSender, Payload, SubscribeRequest};
 
