@@ -24,6 +24,8 @@ def arguments():
     parser.add_argument("--report", default=str(ROOT / "bench" / "TORTURE.md"), help="file for the tables; `-`: none")
     parser.add_argument("--keep", default=str(ROOT / "bench" / "out" / "torture"),
                         help="folder for logs and histories when a guarantee was violated")
+    parser.add_argument("--history", type=pathlib.Path,
+                        help="write what every client did and saw as JSON lines for tools/judge; one file for each combination")
     return parser.parse_args()
 
 
@@ -39,10 +41,11 @@ def main():
         print(f"== {name}, seed {seed}, {asked.seconds:.0f} s", flush=True)
         began = time.monotonic()
         log = lambda text: print(f"   {time.monotonic() - began:7.1f}  {text}", flush=True)
-        result = asyncio.run(torture(name, seed, asked.seconds, asked.size, log, pathlib.Path(asked.keep) / name))
+        history = asked.history and (asked.history if len(names) == 1 else asked.history.with_name(f"{name}-{asked.history.name}"))
+        result = asyncio.run(torture(name, seed, asked.seconds, asked.size, log, pathlib.Path(asked.keep) / name, history))
         results.append(result)
         for verdict in result.verdicts:
-            print(f"   {'ok ' if not verdict.violations else 'NOT'} {verdict.name}: {verdict.looked_at:,} checked, "
+            print(f"   {'ok ' if not verdict.violations else 'NOT'} {verdict.name}: {verdict.checked:,} checked, "
                   f"{len(verdict.violations)} violations {verdict.notes or ''}")
             for what in verdict.violations[:5]:
                 print(f"         {what[:500]}")

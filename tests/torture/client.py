@@ -28,6 +28,11 @@ TOKEN_TTL = 7200
 BROKEN = (OSError, asyncio.TimeoutError, websockets.exceptions.WebSocketException, EOFError)
 
 
+def members(snapshot):
+    """The state of each client of each user."""
+    return {user["user"]: {client["client"]: client["state"] for client in user["clients"]} for user in snapshot["users"]}
+
+
 class Disconnected(Exception):
     """Not connected, or disconnected before the reply: the command may have been executed."""
 

@@ -210,14 +210,6 @@ class Cluster:
             if late > 0.1:
                 self.lates.append((began, late))
 
-    def lateness(self, began, ended):
-        """How long this machine was stalled in a period, as far as this process can tell."""
-        return sum(late for when, late in self.lates if began <= when <= ended)
-
-    def wrong_during(self, began, ended, but=None):
-        """The faults active in this period, except one."""
-        return [fault for fault, start, end in self.happened if fault is not but and start < ended and end > began]
-
     async def stop(self):
         for watcher in self.watchers:
             watcher.cancel()

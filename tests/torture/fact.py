@@ -2,7 +2,7 @@
 
 One task owns a fact and changes it with one request at a time. A request without a reply may be executed at any later moment (its
 server may be suspended with the request in its buffer), so it is repeated until it is acknowledged, and then the fact is left alone
-for longer than any request can be in flight. Must hold: `possible` returns exactly the values that the guarantees allow.
+for longer than any request can be in flight.
 """
 import asyncio
 import collections
@@ -23,15 +23,6 @@ class Fact:
     @property
     def value(self):
         return self.acknowledged[-1][1]
-
-    def possible(self, losses=()):
-        """All values that a read may return. `losses`: times at which a store was killed that may lose its last second."""
-        values = {self.value} | ({self.doubt} if self.doubt is not None else set())
-        for killed in losses:
-            for n, (when, value) in enumerate(self.acknowledged):
-                if killed - UNWRITTEN < when < killed:
-                    values |= {self.acknowledged[n - 1][1], value}
-        return values
 
 
 class Facts:

@@ -4,8 +4,7 @@ import collections
 import time
 import urllib.parse
 
-from .checks.people import followers_know_the_final_status
-from .checks.presence import members
+from .client import members
 from .fact import Facts
 from .intruders import Intruders
 from .load_clients import Canary, FollowedClient, FollowerClient, HistoryClient, RoomClient
@@ -117,8 +116,14 @@ class Load:
             expected[follower, user_followed] = (True, where[user_followed]) if hides == "everyone" else (False, [])
         return expected
 
-    def beliefs(self):
-        return {(follower.user, user_followed): status for follower in self.followers for user_followed, status in follower.statuses.items()}
+    def followers_know(self):
+        """Whether every follower has the expected statuses."""
+        statuses = {follower.user: follower.statuses for follower in self.followers}
+        for (follower, user), (online, channels) in self.statuses().items():
+            status = statuses[follower].get(user)
+            if status is None or status["online"] != online or online and sorted(status["channels"]) != channels:
+                return False
+        return True
 
     # State reported by the servers at the end.
 
@@ -166,7 +171,7 @@ class Load:
                 continue
             truth = self.presence()
             same = all(members(snapshot) == truth[channel] for (_, channel), snapshot in presence.items())
-            if same and not followers_know_the_final_status(self.beliefs(), self.statuses()).violations:
+            if same and self.followers_know():
                 return True
             await asyncio.sleep(0.5)
         return False

@@ -9,7 +9,7 @@ HEAD = """# Torture
 Fault injection: three servers (release build) under the load of a few hundred clients, while a seeded schedule kills, pauses and
 restarts servers and engines, cuts, blackholes, delays and slows the connections between them, sets clocks, and fills the disk of the
 store. Others flood, and use credentials that have expired or were revoked.
-Every client records what it receives; afterwards each guarantee is checked over these histories (`tests/torture/checks`).
+Every client records what it receives; afterwards an independent judge checks each guarantee over this history (`tools/judge`).
 Written by `make torture`; see `scripts/torture --help` for options.
 """
 
@@ -29,7 +29,7 @@ def table(result):
              "| guarantee | checked | violations | allowed exceptions |", "|---|---|---|---|"]
     for verdict in result.verdicts:
         notes = ", ".join(f"{what}: {count}" for what, count in sorted(verdict.notes.items()))
-        lines.append(f"| {verdict.name} | {verdict.looked_at:,} | {len(verdict.violations)} | {notes} |")
+        lines.append(f"| {verdict.name} | {verdict.checked:,} | {len(verdict.violations)} | {notes} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,8 +1,8 @@
 """Schedules are deterministic and end in time; proxies apply their modes; reports keep other tables."""
 import asyncio
 
+from judge.verdict import Verdict
 from torture import report
-from torture.checks import Verdict
 from torture.proxy import Proxy
 from torture.run import Result
 from torture.schedule import kinds, schedule

@@ -1,12 +1,11 @@
-"""Servers do not crash, answer every command, report unavailability and recovery, have bounded memory, and detect dead nodes in
-time.
+"""What only the harness knows of servers: they do not crash, answer every command, report unavailability and recovery, end
+credentials, and have bounded memory. What clients see is judged by `tools/judge`.
 """
-from . import Verdict
+from judge.verdict import Verdict
 
 MEMORY_BYTES = 600 * 1024 * 1024
 # Allowed scheduling delay under this load.
 SLACK = 1.5
-BACK_WITHIN = 6.0
 REVOKED_WITHIN = 5.0
 # A store outage of this length must show in readiness.
 NOTICED_WITHIN = 6.0
@@ -15,7 +14,7 @@ NOTICED_WITHIN = 6.0
 def servers_stay_up(nodes, unclean_stops):
     verdict = Verdict("servers exit only when asked to, and cleanly")
     for node in nodes:
-        verdict.looked_at += node.process_number
+        verdict.checked += node.process_number
         for when, code, log in node.crashes:
             verdict.broken(f"{node.name} ended with {code}: {log[-600:]}")
         for line in node.panics():
@@ -30,7 +29,7 @@ def servers_stay_up(nodes, unclean_stops):
 def every_command_is_answered(answered, hangs, nodes):
     """`answered`: the number of answered commands. `hangs`: (what, node, seconds, began). A suspended server does not answer.
     Commands on lost connections do not count."""
-    verdict = Verdict("every command is answered in time", looked_at=answered + len(hangs))
+    verdict = Verdict("every command is answered in time", checked=answered + len(hangs))
     nodes = {node.name: node for node in nodes}
     for what, name, seconds, began in hangs:
         if nodes[name].slept_during(began, began + seconds):
@@ -45,7 +44,7 @@ def refusals_say_when_to_return(refusals, known, clocks_ahead=()):
     server is ahead, tokens have expired. `clocks_ahead`: (began, ended)."""
     verdict = Verdict("refusals ask for a retry and say when")
     for code, retry_after_ms, when in refusals:
-        verdict.looked_at += 1
+        verdict.checked += 1
         if code == "unauthenticated" and when is not None and any(began - SLACK < when < ended + SLACK for began, ended in clocks_ahead):
             verdict.note("unauthenticated while a clock was ahead")
             continue
@@ -66,10 +65,10 @@ def readiness_is_correct(nodes, outages, ended):
                 continue
             looks = [status for when, status in node.looks if began + NOTICED_WITHIN < when < over]
             if looks:
-                verdict.looked_at += 1
+                verdict.checked += 1
                 if all(status == 200 for status in looks):
                     verdict.broken(f"{node.name} stayed ready although the store was unreachable for {over - began:.1f} s")
-        verdict.looked_at += 1
+        verdict.checked += 1
         after = [status for when, status in node.looks if when > ended]
         if not after or after[-1] != 200:
             verdict.broken(f"{node.name} is not ready at the end: {after[-3:]}")
@@ -79,82 +78,12 @@ def readiness_is_correct(nodes, outages, ended):
 def memory_is_bounded(nodes):
     verdict = Verdict(f"memory stays below {MEMORY_BYTES // 1024 // 1024} MiB")
     for node in nodes:
-        verdict.looked_at += len(node.memory)
+        verdict.checked += len(node.memory)
         most = max(node.memory, default=0)
         verdict.note(f"{node.name} MiB", most // 1024 // 1024)
         if most > MEMORY_BYTES:
             verdict.broken(f"{node.name} held {most // 1024 // 1024} MiB")
     return verdict
-
-
-def node_death_is_detected(deaths, canaries, lease):
-    """`deaths`: (node, when, scheduling delay) without other faults until the lease has expired. Canaries on other servers must
-    get the event in time."""
-    verdict = Verdict(f"a node's death is detected within {lease + 2:.0f} s")
-    by_node = {canary.pinned.name: canary for canary in canaries}
-    for name, when, late in deaths:
-        dead = by_node[name]
-        joined = [entry for entry in dead.log if entry[1] == "session" and entry[0] < when]
-        if not joined:
-            continue
-        client, until = joined[-1][2], when + lease + 2 + SLACK + late
-        for watcher in canaries:
-            entries = [entry for entry in watcher.log if when - 2 < entry[0] < until]
-            if watcher is dead or any(entry[1] in ("session", "down") for entry in entries):
-                continue
-            if not knew(watcher, client, when):
-                continue
-            verdict.looked_at += 1
-            if not any(tells_of(entry, client) for entry in entries if entry[0] > when):
-                verdict.broken(f"{watcher.name} did not learn within {lease + 2:.0f} s that {client} on {name} is offline")
-    return verdict
-
-
-def fenced_servers_announce_clients(pauses, canaries):
-    """`pauses`: (node, ended) of servers suspended past their lease without other faults. Their clients are announced again."""
-    verdict = Verdict(f"a server suspended past its lease announces its clients again within {BACK_WITHIN:.0f} s")
-    by_node = {canary.pinned.name: canary for canary in canaries}
-    for name, ended in pauses:
-        until = ended + BACK_WITHIN + SLACK
-        sleeper = by_node[name]
-        sessions = [entry for entry in sleeper.log if entry[1] == "session" and entry[0] < ended]
-        if not sessions or any(entry[1] in ("session", "down") for entry in sleeper.log if ended - 12 < entry[0] < until):
-            continue
-        client = sessions[-1][2]
-        for watcher in canaries:
-            lately = [entry for entry in watcher.log if ended - 12 < entry[0] < until]
-            if watcher is sleeper or any(entry[1] in ("session", "down") for entry in lately):
-                continue
-            about = [entry for entry in lately if f"'{client}'" in str(entry)]
-            if not any(tells_of(entry, client) for entry in about):
-                continue
-            verdict.looked_at += 1
-            if tells_of(about[-1], client):
-                verdict.broken(f"{watcher.name} did not learn that {client} on {name} is back")
-    return verdict
-
-
-def knew(watcher, client, when):
-    """The watcher knew the client, and has no later event."""
-    last = None
-    for entry in watcher.log:
-        if entry[0] >= when:
-            break
-        if f"'{client}'" in str(entry):
-            last = entry
-    return last is not None and not tells_of(last, client)
-
-
-def tells_of(entry, client):
-    """Whether this entry says that a client is offline."""
-    if entry[1] == "subscribed":
-        return f"'{client}'" not in str(entry[3])
-    if entry[1] != "event":
-        return False
-    event = entry[3]
-    if event["event"] == "client_offline":
-        return event["client"] == client
-    return event["event"] == "presence" and any(one.get("client") in (client, None) for one in event.get("left", ()))
 
 
 # The expiry of a token is checked at least this often, and a busy machine answers late.
@@ -165,12 +94,12 @@ def credentials_end(greetings, lifetimes, nodes):
     """No one is greeted with an expired token, and no one stays much longer than their token. A suspended server closes later."""
     verdict = Verdict("expired tokens are refused, also while connected")
     for node, reply in greetings:
-        verdict.looked_at += 1
+        verdict.checked += 1
         if "ok" in reply:
             verdict.broken(f"{node} greeted a client with an expired token")
     by_name = {node.name: node for node in nodes}
     for name, expires, answered in lifetimes:
-        verdict.looked_at += 1
+        verdict.checked += 1
         if answered <= expires + EXPIRY_MARGIN:
             continue
         if by_name[name].slept_during(expires - EXPIRY_MARGIN, answered):
@@ -183,7 +112,7 @@ def credentials_end(greetings, lifetimes, nodes):
 def revoked_keys_end(revoked, nodes, slow_stores):
     """`revoked`: (node, when the revocation was acknowledged, when the last command was answered). A server that does not reach its
     store learns of it later."""
-    verdict = Verdict("revoked keys end what they opened", looked_at=len(revoked))
+    verdict = Verdict("revoked keys end what they opened", checked=len(revoked))
     by_name = {node.name: node for node in nodes}
     for name, when, answered in revoked:
         if answered <= when + REVOKED_WITHIN + SLACK:
