@@ -19,6 +19,7 @@ from support import tokens
 from support.process import until
 from support.tavern import Tavern
 
+from . import toolchains
 from .churn import Churn
 from .network import Network
 
@@ -26,16 +27,17 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "clients" / "scenarios"
 ANSWER_S, EXPECT_MS, MESSAGES_MS, QUIET_MS = 90.0, 10_000, 20_000, 300
 
-# The clients by their drivers; a driver that is not built is left out.
+# The clients by their drivers; a driver that is not built, and not made by `toolchains`, is left out.
 DRIVERS = {
     "js": (ROOT / "clients/js/test/driver.mjs", lambda path: ["node", "--no-warnings", "--experimental-websocket", path]),
     "python": (ROOT / "clients/python/tests/driver.py", lambda path: [sys.executable, path]),
     "rust": (ROOT / "target/debug/examples/scenario_driver", lambda path: [path]),
+    "go": (toolchains.GO_DRIVER, lambda path: [path]),
 }
 
 
 def clients():
-    return [name for name, (path, _) in DRIVERS.items() if path.exists()]
+    return [name for name, (path, _) in DRIVERS.items() if name in toolchains.MADE or path.exists()]
 
 
 def scenarios():
@@ -168,6 +170,7 @@ class Run:
         for _ in range(1, self.scenario.get("nodes", 1)):
             self.servers.append(self.stack.enter_context(make(config, data=first.data)))
         path, command = DRIVERS[self.client]
+        toolchains.make(self.client)
         for name, actor in self.scenario["actors"].items():
             ports = [server.port for server in self.servers]
             self.networks[name] = self.stack.enter_context(Network(ports, actor.get("node", 0)))

@@ -12,9 +12,13 @@ CELL = ("combination", "setting", "spread", "client")
 COMBINATIONS = ("postgres+nats", "postgres+redis", "redis+redis")
 OTHER_TOOLS = (
     "install/", "foreign/", "openapi/", "journeys/",
-    # An example in Go.
+    # Go.
     "tour/test_documents.py::test_the_examples_run[docs/guides/authentication.md]",
+    "tour/test_documents.py::test_the_examples_run[docs/clients/go.md]", "clients/test_go_client.py",
 )
+
+# Clients that are built with a toolchain that only `scripts/setup all` installs.
+OTHER_CLIENTS = ("go", "csharp")
 
 # With a browser: each page, the main way through each, and the JavaScript client when the network fails.
 SMOKE = (
@@ -42,6 +46,8 @@ def left_out(items):
             reasons[item] = "tests that measure times or use all cores"
         elif any(item.nodeid.startswith(folder) for folder in OTHER_TOOLS):
             reasons[item] = "install files, proxies and test suites of others"
+        elif params(item).get("client") in OTHER_CLIENTS:
+            reasons[item] = "clients in Go and C#"
         elif item.get_closest_marker("browser"):
             if item.nodeid not in SMOKE:
                 reasons[item] = "tests with a browser"
@@ -53,10 +59,13 @@ def left_out(items):
     return reasons
 
 
+def params(item):
+    return getattr(item, "callspec", None) and item.callspec.params or {}
+
+
 def cell(item):
     """The combination of engines of a test."""
-    params = getattr(item, "callspec", None) and item.callspec.params or {}
-    value = params.get("combination") or params.get("setting")
+    value = params(item).get("combination") or params(item).get("setting")
     return value[0] if isinstance(value, tuple) else value
 
 

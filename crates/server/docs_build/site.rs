@@ -99,7 +99,12 @@ const SECTIONS: &[Section] = &[
         title: "Clients",
         area: Area::Users,
         folder: "docs/clients/",
-        first: &["docs/clients/javascript.md", "docs/clients/python.md", "docs/clients/rust.md"],
+        first: &[
+            "docs/clients/javascript.md",
+            "docs/clients/python.md",
+            "docs/clients/rust.md",
+            "docs/clients/go.md",
+        ],
     },
     Section {
         title: "About",
