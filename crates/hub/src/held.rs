@@ -7,7 +7,7 @@ use tavern_domain::presence::{
     Attendance, AttendanceChange, AttendanceInput, NodeEpoch, OfflineReason, Visibility,
 };
 use tavern_domain::{ClientId, Epoch, Time};
-use tavern_store::{Commit, PresenceKey, PresenceRow, Receipt, Row, RowKey};
+use tavern_store::{ChangedChannel, ChangedRow, Commit, PresenceKey, PresenceRow, Receipt, RowKey};
 
 /// A held presence that is changed by a commit with other rows, for those who announce it.
 #[derive(Clone, Debug)]
@@ -15,14 +15,9 @@ pub(crate) struct HeldChange {
     /// As it is after the change.
     pub row: PresenceRow,
     pub changes: Vec<AttendanceChange>,
-    /// Where the commit raises its channel.
-    raise: usize,
     /// Changes of other users that the same commit makes in this channel before and after these.
     earlier: usize,
     later: usize,
-    /// Where the commit puts or deletes its row.
-    put: Option<usize>,
-    deleted: Option<usize>,
 }
 
 impl HeldChange {
@@ -59,7 +54,7 @@ impl HeldChange {
         if row.attendance == before && changes.is_empty() {
             return None;
         }
-        let change = HeldChange { row, changes, raise: 0, earlier: 0, later: 0, put: None, deleted: None };
+        let change = HeldChange { row, changes, earlier: 0, later: 0 };
         Some((change, before))
     }
 
@@ -68,39 +63,37 @@ impl HeldChange {
         add_presence(commit, before, self.row.clone(), self.changes.len());
     }
 
-    /// Finds their rows in the finished commit. `all` are the held presences that it changes, in order, by party.
-    pub fn locate(all: &mut [(u64, HeldChange)], commit: &Commit) {
+    /// Counts the changes beside each. `all` are the held presences that a commit changes, in order, by party.
+    pub fn count(all: &mut [(u64, HeldChange)]) {
         let counts: Vec<(u64, usize)> = all.iter().map(|(id, one)| (*id, one.changes.len())).collect();
         let sum = |counts: &[(u64, usize)], id: u64| {
             counts.iter().filter(|(other, _)| *other == id).map(|(_, count)| count).sum()
         };
         for (at, (id, one)) in all.iter_mut().enumerate() {
-            let key = &one.row.key;
-            let raise = commit.raises.iter().position(|raise| raise.channel == key.channel);
-            one.raise = raise.expect("a presence changes with its channel");
             (one.earlier, one.later) = (sum(&counts[..at], *id), sum(&counts[at + 1..], *id));
-            one.put = commit.puts.iter().position(|row| matches!(row, Row::Presence(row) if row.key == *key));
-            one.deleted =
-                commit.deletes.iter().position(|row| matches!(row, RowKey::Presence(other) if other == key));
         }
     }
 
     /// The version of its row, unless it was deleted.
     pub fn version(&self, receipt: &Receipt) -> Option<u64> {
-        self.put.and_then(|at| receipt.put.get(at).copied())
+        let stays = self.row.attendance.is_present();
+        receipt.version(&RowKey::Presence(self.row.key.clone())).filter(|_| stays)
     }
 
     /// The part of the commit's receipt for this presence alone.
     pub fn receipt(&self, receipt: &Receipt) -> Receipt {
-        let deleted = self.deleted.and_then(|at| receipt.deleted.get(at).copied());
-        let raised = receipt.raised.get(self.raise).map(|version| version - self.later as u64);
-        let was_empty = receipt.was_empty.get(self.raise).map(|was_empty| *was_empty && self.earlier == 0);
+        let key = RowKey::Presence(self.row.key.clone());
+        let own = |rows: &[ChangedRow]| rows.iter().filter(|row| row.key == key).cloned().collect();
+        let raised = receipt.channel(&self.row.key.channel).map(|raised| ChangedChannel {
+            version: raised.version - self.later as u64,
+            was_empty: raised.was_empty && self.earlier == 0,
+            channel: raised.channel.clone(),
+        });
         let held = receipt.held.iter().filter(|held| held.held_with == self.row.key);
         Receipt {
-            put: self.version(receipt).into_iter().collect(),
-            deleted: deleted.into_iter().collect(),
+            put: own(&receipt.put),
+            deleted: own(&receipt.deleted),
             raised: raised.into_iter().collect(),
-            was_empty: was_empty.into_iter().collect(),
             held: held.cloned().collect(),
             ..Receipt::default()
         }

@@ -36,12 +36,12 @@
 //! let receipt = store.commit(Commit { puts: vec![row.clone()], ..Commit::default() })?;
 //!
 //! // A commit that expects a version is refused when the row has another.
-//! let expects = vec![Expect { key: RowKey::Document(key.clone()), version: receipt.put[0] + 1 }];
+//! let expects = vec![Expect { key: RowKey::Document(key.clone()), version: receipt.put[0].version + 1 }];
 //! let refused = store.commit(Commit { expects, puts: vec![row], ..Commit::default() });
 //! assert!(matches!(refused, Err(StoreError::Conflict { .. })));
 //!
 //! let Found::Document(Some(found)) = store.read(Read::Document(key))? else { panic!("it was put") };
-//! assert_eq!((found.version, &*found.row.body), (receipt.put[0], &b"hello"[..]));
+//! assert_eq!((found.version, &*found.row.body), (receipt.put[0].version, &b"hello"[..]));
 //! # Ok::<(), StoreError>(())
 //! ```
 //!
@@ -91,7 +91,7 @@ pub mod totals;
 pub use body::SessionBody;
 pub use bus::{Bus, BusCounts, BusError, BusLoss, BusPacket, BusReceiver};
 pub use clock::{Clock, ManualClock, StillClock, SystemClock};
-pub use commit::{CloseProof, Commit, Expect, NodeChange, Receipt};
+pub use commit::{ChangedChannel, ChangedRow, CloseProof, Commit, Expect, NodeChange, Receipt};
 pub use deadline::Deadline;
 pub use document::{Document, DocumentKey};
 pub use error::StoreError;

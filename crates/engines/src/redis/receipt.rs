@@ -6,7 +6,8 @@ use super::error::RedisError;
 use super::value::{number, text};
 use tavern_domain::{Epoch, Time};
 use tavern_store::{
-    Appended, Commit, HeldPresence, HistoryAppended, HistoryPosition, NodeChange, Receipt, StoreError, Writer,
+    Appended, ChangedChannel, ChangedRow, Commit, HeldPresence, HistoryAppended, HistoryPosition, NodeChange,
+    Receipt, StoreError, Writer,
 };
 
 /// The outcome of one commit.
@@ -82,15 +83,15 @@ fn receipt<'a>(
         }
         Some(NodeChange::Renew { .. } | NodeChange::Forget { .. }) | None => {}
     }
-    for _ in &commit.deletes {
-        receipt.deleted.push(number(next()?)?);
+    for key in &commit.deletes {
+        receipt.deleted.push(ChangedRow { key: key.clone(), version: number(next()?)? });
     }
-    for _ in &commit.puts {
-        receipt.put.push(number(next()?)?);
+    for row in &commit.puts {
+        receipt.put.push(ChangedRow { key: row.key(), version: number(next()?)? });
     }
-    for _ in &commit.raises {
-        receipt.raised.push(number(next()?)?);
-        receipt.was_empty.push(next()? == b"1");
+    for raise in &commit.raises {
+        let (version, was_empty) = (number(next()?)?, next()? == b"1");
+        receipt.raised.push(ChangedChannel { channel: raise.channel.clone(), version, was_empty });
     }
     for presence in changed_presences(commit) {
         for _ in 0..number(next()?)? {

@@ -39,7 +39,7 @@ fn cause(error: &StoreError) -> String {
 fn every_key_is_documented() {
     let url = fresh();
     let client = open(&url).unwrap();
-    let raised = client.commit(arrive("game#A", "ann")).unwrap().raised[0];
+    let raised = client.commit(arrive("game#A", "ann")).unwrap().raised[0].version;
     let cli = |command: &str, table: &str, field: &str| {
         SHARED.cli(&[command, &format!("{{{}}}:{table}", prefix(&url)), field])
     };
@@ -164,7 +164,7 @@ fn concurrent_joins_of_one_channel_are_counted() {
         let client = open(&url).unwrap();
         let works = (0..EACH).map(|user| Work::Commit(arrive("game#A", &format!("{n}/{user}")))).collect();
         let raised = |answer| match answer {
-            StoreAnswer::Committed(receipt) => receipt.raised[0],
+            StoreAnswer::Committed(receipt) => receipt.raised[0].version,
             other => panic!("{other:?}"),
         };
         client.run(works).into_iter().map(raised).collect::<Vec<_>>()

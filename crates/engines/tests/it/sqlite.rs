@@ -217,7 +217,7 @@ fn everything_is_there_after_opening_again() {
     let left: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| name == "tavern.db" || name == "tavern.lock"), "{left:?}");
     let second = open(&folder).unwrap();
-    assert_eq!(version(&second, "a"), epoch.put[0]);
+    assert_eq!(version(&second, "a"), epoch.put[0].version);
     assert!(second.commit(Commit { node, ..Commit::default() }).unwrap().epoch > epoch.epoch);
     assert!(matches!(second.read(Read::Time), Ok(Found::Time(time)) if time >= epoch.time));
 }

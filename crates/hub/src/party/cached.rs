@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::rows::{MembershipRow, member_key};
 use std::sync::Arc;
 use tavern_domain::party::Party;
-use tavern_store::{Receipt, Versioned};
+use tavern_store::{Receipt, RowKey, Versioned};
 use tavern_wire::record;
 
 /// Caches the committed rows of local users: their next command need not read them.
@@ -25,9 +25,10 @@ pub(super) fn cache_rows(
             core.cache.documents.insert(MembershipRow::key(user), None);
         }
     }
-    for (at, document) in &decided.documents {
+    for document in &decided.documents {
         let name = document.key.name();
-        let Some(&version) = receipt.put.get(*at) else { continue };
+        let key = RowKey::Document(document.key.clone());
+        let Some(version) = receipt.version(&key) else { continue };
         let is_membership = document.key.kind() == record::MEMBERSHIP;
         let membership = changes.memberships.iter().find(|(user, _)| is_membership && **user == *name);
         let local = match membership {

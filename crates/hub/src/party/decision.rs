@@ -63,8 +63,8 @@ pub(super) struct PartyOutcome {
     pub changes: PartyChanges,
     /// The messages that the commit adds to inboxes, in its order.
     pub messages: Vec<(Arc<str>, Arc<[u8]>)>,
-    /// The documents among the rows that it puts, each with its place there.
-    pub documents: Vec<(usize, Document)>,
+    /// The documents among the rows that it puts.
+    pub documents: Vec<Document>,
     /// The users who enter or leave the channel of a party, by party.
     pub held: Vec<(u64, HeldChange)>,
 }
@@ -73,8 +73,8 @@ impl PartyOutcome {
     fn of(reply: PartyReply, changes: PartyChanges, commit: &Commit, held: Vec<(u64, HeldChange)>) -> Self {
         let messages =
             commit.inbox_messages.iter().map(|message| (message.user.clone(), message.body.clone()));
-        let documents = commit.puts.iter().enumerate().filter_map(|(at, row)| match row {
-            Row::Document(document) => Some((at, document.clone())),
+        let documents = commit.puts.iter().filter_map(|row| match row {
+            Row::Document(document) => Some(document.clone()),
             _ => None,
         });
         PartyOutcome { reply, changes, messages: messages.collect(), documents: documents.collect(), held }
@@ -316,7 +316,7 @@ impl PartyDecision {
                 commit.deletes.push(key);
             }
         }
-        HeldChange::locate(&mut members, &commit);
+        HeldChange::count(&mut members);
         (commit, members)
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tavern_domain::USER_ID_RULES;
 use tavern_domain::presence::Visibility;
 use tavern_store::social::FollowPage;
-use tavern_store::{Follow, Found, Read, StoreAnswer, Ticket, Work};
+use tavern_store::{Follow, Found, Read, RowKey, StoreAnswer, Ticket, Work};
 use tavern_wire::error::Code;
 use tavern_wire::json::{PageRequest, status as json};
 
@@ -196,7 +196,7 @@ fn visibility_ended(
         }
         TransactionEnd::Committed(Some(stored), receipt) => {
             core.finish(claim, Ok(Vec::new()));
-            let version = receipt.put.first().copied().unwrap_or(0);
+            let version = receipt.version(&RowKey::User(user.clone())).unwrap_or(0);
             StoredVisibility { version, ..stored }.publish(core, &user);
         }
         TransactionEnd::Committed(None, _) | TransactionEnd::Done(_) => core.finish(claim, Ok(Vec::new())),

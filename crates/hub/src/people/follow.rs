@@ -55,7 +55,8 @@ impl FollowDecision {
                 return unknown.map(|_| self.follower);
             }
             TransactionEnd::Committed(_, receipt) => {
-                Some(receipt.put.first().or(receipt.deleted.first()).copied().unwrap_or(0))
+                let (follower, followee) = (self.follower.clone(), self.followee.clone());
+                Some(receipt.version(&RowKey::Follow { follower, followee }).unwrap_or(0))
             }
             // A follow whose commit had an unknown outcome was not published.
             TransactionEnd::Done(FollowOutcome::Follows { version }) => {

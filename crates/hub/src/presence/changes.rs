@@ -6,7 +6,7 @@ use super::change::{PresenceAction, PresenceChange};
 use super::decision::{CommittedPresence, PresenceDecision, PresenceOutcome};
 use super::hold::{HoldDecision, forget_hold};
 use super::queue::ChangeQueue;
-use super::sweep::{SweepDecision, SweptPresence, receipt_of};
+use super::sweep::{SweepDecision, SweptPresence};
 use super::topic::wake_topic;
 use crate::core::listener::ListenerId;
 use crate::core::{CommandReply, Core, Feature, Notice, ReplyTo, Timer, refusal};
@@ -137,8 +137,8 @@ impl PresenceChanges {
             PresenceDecision::Hold(hold) => self.hold_ended(core, hold, &ended),
             PresenceDecision::Sweep(_) => {
                 // Presences that could not be swept are found again by the next sweep.
-                if let TransactionEnd::Committed(PresenceOutcome::Swept(swept, commit), receipt) = ended {
-                    self.swept(core, swept, &commit, &receipt);
+                if let TransactionEnd::Committed(PresenceOutcome::Swept(swept), receipt) = ended {
+                    self.swept(core, swept, &receipt);
                 }
             }
             PresenceDecision::Change(mut change) => {
@@ -268,7 +268,8 @@ impl PresenceChanges {
             core.agenda.set(due, Timer::GraceEnds(change.key.clone()));
         }
         self.note(core, &change);
-        note_alone(core, &change, receipt.put.first().copied().zip(alone));
+        let version = alone.and_then(|_| receipt.version(&RowKey::Presence(change.key.clone())));
+        note_alone(core, &change, version.zip(alone));
         self.end(core, &change, Ok(Vec::new()));
         wake_topic(core, receipt);
         let user = change.key.user.clone();
@@ -281,12 +282,11 @@ impl PresenceChanges {
         }
     }
 
-    fn swept(&mut self, core: &mut Core, swept: Vec<SweptPresence>, commit: &Commit, receipt: &Receipt) {
+    fn swept(&mut self, core: &mut Core, swept: Vec<SweptPresence>, receipt: &Receipt) {
         wake_topic(core, receipt);
-        for (at, swept) in swept.into_iter().enumerate() {
-            let part = receipt_of(&swept, at, commit, receipt);
+        for swept in swept {
             core.stats.presences_swept.add(1);
-            self.announce(core, swept.change, core.now, swept.changes, swept.stay, &part);
+            self.announce(core, swept.change, core.now, swept.changes, swept.stay, receipt);
         }
     }
 
@@ -304,12 +304,11 @@ impl PresenceChanges {
         if changes.is_empty() {
             return;
         }
-        let to = receipt.raised.first().copied().unwrap_or(0);
-        let begins = receipt.was_empty.first().copied().unwrap_or(false);
+        let raised = receipt.channel(&change.key.channel);
+        let (to, begins) = raised.map_or((0, false), |raised| (raised.version, raised.was_empty));
         if !change.anonymous && concerns_followers(&change, &changes) {
-            // A user who left was deleted; the other puts are not their presence.
-            let version = if stay.is_some() { receipt.put.first() } else { receipt.deleted.last() };
-            notify_followers(core, &change, version.copied().unwrap_or(0), stay, &changes);
+            let version = receipt.version(&RowKey::Presence(change.key.clone())).unwrap_or(0);
+            notify_followers(core, &change, version, stay, &changes);
         }
         let PresenceChange { key, name, anonymous, .. } = change;
         let visibility = change.visibility.unwrap_or_default();
@@ -331,7 +330,7 @@ impl PresenceChanges {
         changes: &[AttendanceChange],
         receipt: &Receipt,
     ) {
-        for held in &receipt.held {
+        for held in receipt.held.iter().filter(|held| held.held_with == change.key) {
             // A client that joined that channel itself stays.
             let session = change.listener.and_then(|id| core.session(id));
             let stays = session.is_some_and(|session| session.present.has(&held.channel));

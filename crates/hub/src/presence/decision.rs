@@ -40,7 +40,7 @@ pub(super) enum PresenceOutcome {
     Resolved(Option<ChannelClient>),
     Changed(CommittedPresence),
     Held,
-    Swept(Vec<SweptPresence>, Box<Commit>),
+    Swept(Vec<SweptPresence>),
 }
 
 /// The result of a committed change.

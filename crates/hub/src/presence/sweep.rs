@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::rows::StaleUser;
 use crate::transaction::{DecisionStep, Facts, Need};
 use tavern_domain::presence::{AttendanceChange, AttendanceInput, PresenceSummary};
-use tavern_store::{Commit, Expect, Receipt, RowKey};
+use tavern_store::{Commit, Expect, RowKey};
 
 pub(super) struct SweepDecision(pub StaleUser);
 
@@ -55,24 +55,6 @@ impl SweepDecision {
         if swept.is_empty() {
             return DecisionStep::Done(PresenceOutcome::Dropped);
         }
-        DecisionStep::Commit {
-            commit: whole.clone(),
-            outcome: PresenceOutcome::Swept(swept, Box::new(whole)),
-        }
-    }
-}
-
-/// The part of a sweep's receipt for one of its channels.
-pub(super) fn receipt_of(swept: &SweptPresence, at: usize, commit: &Commit, receipt: &Receipt) -> Receipt {
-    let key = RowKey::Presence(swept.change.key.clone());
-    let put = commit.puts.iter().position(|row| row.key() == key).map(|at| receipt.put[at]);
-    let deleted = commit.deletes.iter().position(|row| *row == key).map(|at| receipt.deleted[at]);
-    Receipt {
-        put: put.into_iter().collect(),
-        deleted: deleted.into_iter().collect(),
-        raised: receipt.raised[at..=at].to_vec(),
-        was_empty: receipt.was_empty[at..=at].to_vec(),
-        held: receipt.held.iter().filter(|held| held.held_with == swept.change.key).cloned().collect(),
-        ..Receipt::default()
+        DecisionStep::Commit { commit: whole, outcome: PresenceOutcome::Swept(swept) }
     }
 }

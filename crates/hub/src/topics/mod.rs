@@ -52,8 +52,9 @@ use pulls::{Begin, Pulls};
 use retention::{Retention, RetentionStep};
 use std::sync::Arc;
 use tavern_domain::topic::DELIVERIES;
-use tavern_store::{Deadline, Receipt, StoreAnswer, StoreError, Ticket, Versioned};
+use tavern_store::{Deadline, DocumentKey, Receipt, RowKey, StoreAnswer, StoreError, Ticket, Versioned};
 use tavern_wire::error::Refusal;
+use tavern_wire::record::TOPIC;
 
 /// Work for the server. The buffers are reused: drain them, do not replace them.
 #[derive(Debug, Default)]
@@ -230,8 +231,9 @@ impl Topics {
             (NextStep::Reply(reply), _, DecisionOrigin::Command(number, _)) => {
                 self.reply(core, number, Ok(reply))
             }
-            (NextStep::Publish { claim, claimed }, TopicTask::Publish(publish), request) => {
-                let version = receipt.put.first().copied().filter(|_| claimed).unwrap_or(claim.version);
+            (NextStep::Publish(claim), TopicTask::Publish(publish), request) => {
+                let key = RowKey::Document(DocumentKey::new(TOPIC, &publish.topic));
+                let version = receipt.version(&key).unwrap_or(claim.version);
                 let past_events = claim.row.past_events;
                 self.claims.keep(&publish.topic, Versioned { version, row: claim.row });
                 let published = self.published(core, &publish, past_events, receipt);

@@ -39,10 +39,7 @@ pub(super) struct LostEvents {
 pub(super) enum NextStep {
     Reply(TopicReply),
     /// Events were added, with the claim of the topic: its version, unless the commit writes it first.
-    Publish {
-        claim: Versioned<TopicRecord>,
-        claimed: bool,
-    },
+    Publish(Versioned<TopicRecord>),
     /// Events for a client that pulls; may be empty.
     Pull(PulledPage),
     /// Only a part was done, because everything is too much for one commit: run the decision again.

@@ -140,7 +140,7 @@ impl Publish {
             edit.0.deadlines.push(Deadline::new(core.now + KEY_MS, KEYED_PUBLISH, &once.name));
         }
         self.tried = true;
-        let next = NextStep::Publish { claim: Versioned { version, row }, claimed: claimed.is_some() };
+        let next = NextStep::Publish(Versioned { version, row });
         edit.commit(TopicOutcome::of(next))
     }
 

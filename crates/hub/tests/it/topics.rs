@@ -4,8 +4,8 @@ use crate::harness::TestNode;
 use tavern_hub::topics::{PublishResult, TopicCaller, TopicCommand, TopicReply};
 use tavern_hub::{Settings, ShardEvent};
 use tavern_store::{
-    Appended, Commit, Document, DocumentKey, Found, LogEnds, Page, Read, Receipt, RowKey, StoreAnswer,
-    StoreError, Ticket, TopicPage, Versioned, Work,
+    Appended, ChangedRow, Commit, Document, DocumentKey, Found, LogEnds, Page, Read, Receipt, RowKey,
+    StoreAnswer, StoreError, Ticket, TopicPage, Versioned, Work,
 };
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::PublishedEvent;
@@ -86,7 +86,9 @@ fn counted(topic: &str, events: u64) -> StoreAnswer {
 
 fn committed(put: &[u64], seq: u64) -> StoreAnswer {
     let appended = vec![Appended { position: seq, count: seq, duplicate: false }];
-    StoreAnswer::Committed(Receipt { put: put.to_vec(), appended, ..Receipt::default() })
+    let key = RowKey::Document(DocumentKey::new(TOPIC, "orders"));
+    let put = put.iter().map(|version| ChangedRow { key: key.clone(), version: *version }).collect();
+    StoreAnswer::Committed(Receipt { put, appended, ..Receipt::default() })
 }
 
 fn accepted(seq: u64) -> TopicReply {

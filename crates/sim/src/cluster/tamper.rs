@@ -10,8 +10,8 @@ use tavern_domain::{Channel, HistoryPosition, Time};
 use tavern_hub::{LivenessTask, Node as HubNode};
 use tavern_store::memory::MemoryEngine;
 use tavern_store::{
-    BusPacket, Commit, Expect, Found, HistoryAppended, PresenceRow, Read, Receipt, Row, RowKey, RowKind,
-    SessionBody, StoreAnswer, StoreError, Work, Writer,
+    BusPacket, ChangedChannel, ChangedRow, Commit, Expect, Found, HistoryAppended, PresenceRow, Read,
+    Receipt, Row, RowKey, RowKind, SessionBody, StoreAnswer, StoreError, Work, Writer,
 };
 use tavern_wire::bus::header::{self as channel_header, ChannelHeader, ReceivedHeader};
 use tavern_wire::bus::{BusMessage, presence};
@@ -167,9 +167,7 @@ pub fn commit(
         Some(PlantedFault::EarlyReply)
             if is_arrival(&commit) && planted.strikes(PlantedFault::EarlyReply, 10) =>
         {
-            let receipt =
-                Receipt { time: now, raised: vec![1], was_empty: vec![false], ..Receipt::default() };
-            return Err(Box::new(StoreAnswer::Committed(receipt)));
+            return Err(Box::new(claimed(now, &commit)));
         }
         _ => {}
     }
@@ -202,7 +200,14 @@ pub(super) fn puts_document(commit: &Commit, kind: &str) -> bool {
 
 /// A commit is answered as if it were written.
 pub(super) fn claimed(now: Time, commit: &Commit) -> StoreAnswer {
-    StoreAnswer::Committed(Receipt { time: now, put: vec![1; commit.puts.len()], ..Receipt::default() })
+    let put = commit.puts.iter().map(|row| ChangedRow { key: row.key(), version: 1 }).collect();
+    let raised = commit.raises.iter().map(|raise| ChangedChannel {
+        channel: raise.channel.clone(),
+        version: 1,
+        was_empty: false,
+    });
+    let raised = raised.collect();
+    StoreAnswer::Committed(Receipt { time: now, put, raised, ..Receipt::default() })
 }
 
 fn forget_requests(planted: &mut Planted, commit: &mut Commit) {

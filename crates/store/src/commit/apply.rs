@@ -1,7 +1,7 @@
 //! The one algorithm of a commit, over the tables of an engine. It only decides the order.
 //! Must hold: every check comes before the first change.
 
-use super::change::{Commit, Receipt};
+use super::change::{ChangedChannel, ChangedRow, Commit, Receipt};
 use super::tables::Tables;
 use super::version::VersionClock;
 use super::{history, inbox, lease, log, node};
@@ -62,7 +62,7 @@ pub fn apply(
         };
         clock.retire(version);
         tables.delete(key)?;
-        receipt.deleted.push(version);
+        receipt.deleted.push(ChangedRow { key: key.clone(), version });
     }
     for (at, row) in commit.puts.iter().enumerate() {
         let key = row.key();
@@ -75,12 +75,11 @@ pub fn apply(
         }
         let version = clock.next(last);
         tables.put(row, version)?;
-        receipt.put.push(version);
+        receipt.put.push(ChangedRow { key, version });
     }
     for raise in &commit.raises {
         let (version, was_empty) = raise_channel(tables, clock, time, raise)?;
-        receipt.raised.push(version);
-        receipt.was_empty.push(was_empty);
+        receipt.raised.push(ChangedChannel { channel: raise.channel.clone(), version, was_empty });
     }
     for seen in &commit.seen {
         tables.see(seen, clock.begin(0))?;

@@ -76,19 +76,33 @@ pub enum CloseProof {
     ProcessGone,
 }
 
+/// The version that a row has got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedRow {
+    pub key: RowKey,
+    pub version: u64,
+}
+
+/// The version that a channel has got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedChannel {
+    pub channel: Arc<str>,
+    pub version: u64,
+    /// The channel was empty before: its versions start again.
+    pub was_empty: bool,
+}
+
 /// The store's answer to an applied commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
     /// The store's time of this commit.
     pub time: Time,
-    /// New versions, in the order of `puts`.
-    pub put: Vec<u64>,
+    /// In the order of `puts`.
+    pub put: Vec<ChangedRow>,
     /// Deleting is a change and takes a version too, in the order of `deletes`; 0 for deadlines.
-    pub deleted: Vec<u64>,
-    /// The version that each channel has now, in the order of `raises`.
-    pub raised: Vec<u64>,
-    /// Whether the channel was empty before: its versions start again.
-    pub was_empty: Vec<bool>,
+    pub deleted: Vec<ChangedRow>,
+    /// In the order of `raises`.
+    pub raised: Vec<ChangedChannel>,
     /// The channels in which an app holds the users whose presence was put or deleted.
     pub held: Vec<HeldPresence>,
     /// The number of each lease, in the order of `takes`. A later commit that expects it is refused when another node
@@ -104,4 +118,18 @@ pub struct Receipt {
     pub epoch: Option<Epoch>,
     /// When the epoch that was closed or stopped was closed first.
     pub closed_at: Option<Time>,
+}
+
+impl Receipt {
+    /// The version that a row has got. None: the commit did not change it.
+    pub fn version(&self, key: &RowKey) -> Option<u64> {
+        // A row that is deleted and put is put last.
+        let mut changed = self.put.iter().rev().chain(self.deleted.iter().rev());
+        changed.find(|row| row.key == *key).map(|row| row.version)
+    }
+
+    /// What has become of a channel. None: no presence in it was changed.
+    pub fn channel(&self, name: &str) -> Option<&ChangedChannel> {
+        self.raised.iter().find(|raised| *raised.channel == *name)
+    }
 }

@@ -13,6 +13,6 @@ mod tables;
 mod version;
 
 pub use apply::apply;
-pub use change::{CloseProof, Commit, Expect, NodeChange, Receipt};
+pub use change::{ChangedChannel, ChangedRow, CloseProof, Commit, Expect, NodeChange, Receipt};
 pub use tables::{HistoryBounds, HistoryHead, InboxCounts, LeaseState, RemovedMessages, Tables};
 pub use version::VersionClock;

@@ -8,16 +8,16 @@ use tavern_domain::Scopes;
 
 pub(super) fn a_met_expectation_raises_the_version_by_one(world: &dyn StoreUnderTest) {
     let client = client(world);
-    let first = client.commit(put("a", "1")).unwrap().put[0];
+    let first = client.commit(put("a", "1")).unwrap().put[0].version;
     let second = client.commit(Commit { expects: vec![expect("a", first)], ..put("a", "2") }).unwrap();
-    assert_eq!(second.put, [first + 1]);
+    assert_eq!(versions(&second.put), [first + 1]);
     assert_eq!(version(&client, "a"), first + 1);
     assert_eq!(text(&client, "a").as_deref(), Some("2"));
 }
 
 pub(super) fn a_conflict_reports_the_version_found(world: &dyn StoreUnderTest) {
     let client = client(world);
-    let found = client.commit(put("a", "1")).unwrap().put[0];
+    let found = client.commit(put("a", "1")).unwrap().put[0].version;
     let key = RowKey::Document(key("a"));
     for expected in [0, found - 1, found + 1, u64::MAX] {
         let outcome = client.commit(Commit { expects: vec![expect("a", expected)], ..put("a", "2") });
@@ -29,7 +29,7 @@ pub(super) fn a_conflict_reports_the_version_found(world: &dyn StoreUnderTest) {
 pub(super) fn version_zero_means_absent(world: &dyn StoreUnderTest) {
     let client = client(world);
     let create = || Commit { expects: vec![expect("a", 0)], ..put("a", "1") };
-    let version = client.commit(create()).unwrap().put[0];
+    let version = client.commit(create()).unwrap().put[0].version;
     assert_conflict(client.commit(create()), (RowKey::Document(key("a")), 0, version));
     let outcome = client.commit(Commit { expects: vec![expect("b", 7)], ..put("b", "1") });
     assert_conflict(outcome, (RowKey::Document(key("b")), 7, 0));
@@ -38,7 +38,7 @@ pub(super) fn version_zero_means_absent(world: &dyn StoreUnderTest) {
 pub(super) fn one_unmet_expectation_refuses_the_whole_commit(world: &dyn StoreUnderTest) {
     let client = client(world);
     client.commit(put("old", "stays")).unwrap();
-    let a = client.commit(put("a", "1")).unwrap().put[0];
+    let a = client.commit(put("a", "1")).unwrap().put[0].version;
     let api_key = ApiKey {
         id: "k".into(),
         name: "k".into(),
@@ -65,29 +65,29 @@ pub(super) fn one_unmet_expectation_refuses_the_whole_commit(world: &dyn StoreUn
 
     commit.expects[1].version = 0;
     let receipt = client.commit(commit).unwrap();
-    assert_eq!(receipt.put[0], a + 1);
+    assert_eq!(receipt.put[0].version, a + 1);
     assert_eq!((text(&client, "b").as_deref(), text(&client, "old")), (Some("1"), None));
     assert_eq!(deadline::deadlines(&client, Time::NEVER).rows.len(), 1);
 }
 
 pub(super) fn a_put_without_expectation_writes(world: &dyn StoreUnderTest) {
     let client = client(world);
-    let first = client.commit(put("a", "1")).unwrap().put[0];
+    let first = client.commit(put("a", "1")).unwrap().put[0].version;
     let twice = Commit { puts: vec![row("a", "2"), row("a", "3")], ..Commit::default() };
-    assert_eq!(client.commit(twice).unwrap().put, [first + 1, first + 2]);
+    assert_eq!(versions(&client.commit(twice).unwrap().put), [first + 1, first + 2]);
     assert_eq!(text(&client, "a").as_deref(), Some("3"));
 }
 
 pub(super) fn versions_begin_at_the_stores_time(world: &dyn StoreUnderTest) {
     let client = client(world);
     let receipt = client.commit(put("a", "1")).unwrap();
-    assert_eq!(receipt.put, [receipt.time.0 * 1000]);
+    assert_eq!(versions(&receipt.put), [receipt.time.0 * 1000]);
     world.clock().advance(5);
     let later = client.commit(put("b", "1")).unwrap();
     assert_eq!(later.time, receipt.time + 5);
-    assert_eq!(later.put, [receipt.put[0] + 5000]);
+    assert_eq!(versions(&later.put), [receipt.put[0].version + 5000]);
     let again = client.commit(put("a", "2")).unwrap();
-    assert_eq!(again.put, [receipt.put[0] + 1], "only the beginning follows the clock");
+    assert_eq!(versions(&again.put), [receipt.put[0].version + 1], "only the beginning follows the clock");
 }
 
 pub(super) fn versions_grow_through_deletion(world: &dyn StoreUnderTest) {
@@ -96,11 +96,11 @@ pub(super) fn versions_grow_through_deletion(world: &dyn StoreUnderTest) {
     let mut last = 0;
     for round in 0..3 {
         for _ in 0..3 {
-            let version = client.commit(put("a", "x")).unwrap().put[0];
+            let version = client.commit(put("a", "x")).unwrap().put[0].version;
             assert!(version > last, "round {round}: {version} after {last}");
             last = version;
         }
-        let deleted = client.commit(delete("a")).unwrap().deleted[0];
+        let deleted = client.commit(delete("a")).unwrap().deleted[0].version;
         assert_eq!(deleted, last + 1, "deleting is a change");
         last = deleted;
         assert_eq!(version(&client, "a"), 0);
@@ -110,9 +110,10 @@ pub(super) fn versions_grow_through_deletion(world: &dyn StoreUnderTest) {
 
 pub(super) fn a_row_deleted_and_put_in_one_commit_is_new(world: &dyn StoreUnderTest) {
     let client = client(world);
-    let first = client.commit(put("a", "1")).unwrap().put[0];
+    let first = client.commit(put("a", "1")).unwrap().put[0].version;
     let receipt = client.commit(Commit { puts: vec![row("a", "2")], ..delete("a") }).unwrap();
-    assert_eq!((receipt.deleted, receipt.put), (vec![first + 1], vec![first + 2]));
+    assert_eq!((versions(&receipt.deleted), versions(&receipt.put)), (vec![first + 1], vec![first + 2]));
+    assert_eq!(receipt.version(&receipt.deleted[0].key), Some(first + 2), "it is put last");
     assert_eq!(text(&client, "a").as_deref(), Some("2"));
 }
 
@@ -152,7 +153,7 @@ pub(super) fn of_two_racing_commits_exactly_one_wins(world: &dyn StoreUnderTest)
 pub(super) fn concurrent_increments_are_not_lost(world: &dyn StoreUnderTest) {
     const EACH: u64 = 25;
     let clients = [client(world), client(world), client(world)];
-    let first = clients[0].commit(put("sum", "0")).unwrap().put[0];
+    let first = clients[0].commit(put("sum", "0")).unwrap().put[0].version;
     let count = |client: &BlockingStore| {
         for _ in 0..EACH {
             loop {

@@ -4,11 +4,11 @@ pub(super) use super::world::StoreUnderTest;
 pub(super) use crate::blocking::BlockingStore;
 pub(super) use crate::limits;
 pub(super) use crate::{
-    AnswerReceiver, ApiKey, Append, ChannelVersionBump, CloseProof, Commit, Deadline, Document, DocumentKey,
-    Expect, Follow, FollowRow, Found, FreedMessages, HeldPresence, InboxPage, LastSeenUpdate, Lease, LogEnds,
-    LogEntry, LogPage, NewInboxMessage, NodeChange, NodeRow, Page, PresenceHold, PresenceKey, PresencePage,
-    PresenceRow, Read, Receipt, Row, RowKey, RowKind, StalePresence, StoreAnswer, StoreError, StoredSession,
-    TakeLease, Ticket, TopicPage, Trim, UserRow, UserSnapshot, Versioned, Work, Writer,
+    AnswerReceiver, ApiKey, Append, ChangedRow, ChannelVersionBump, CloseProof, Commit, Deadline, Document,
+    DocumentKey, Expect, Follow, FollowRow, Found, FreedMessages, HeldPresence, InboxPage, LastSeenUpdate,
+    Lease, LogEnds, LogEntry, LogPage, NewInboxMessage, NodeChange, NodeRow, Page, PresenceHold, PresenceKey,
+    PresencePage, PresenceRow, Read, Receipt, Row, RowKey, RowKind, StalePresence, StoreAnswer, StoreError,
+    StoredSession, TakeLease, Ticket, TopicPage, Trim, UserRow, UserSnapshot, Versioned, Work, Writer,
 };
 pub(super) use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +65,11 @@ pub(super) fn read(client: &BlockingStore, name: &str) -> Option<Versioned<Docum
 
 pub(super) fn version(client: &BlockingStore, name: &str) -> u64 {
     read(client, name).map_or(0, |found| found.version)
+}
+
+/// The versions that a commit has given to rows.
+pub(super) fn versions(changed: &[ChangedRow]) -> Vec<u64> {
+    changed.iter().map(|row| row.version).collect()
 }
 
 pub(super) fn text(client: &BlockingStore, name: &str) -> Option<String> {

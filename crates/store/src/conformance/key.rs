@@ -38,7 +38,7 @@ fn page(client: &BlockingStore, after: Option<&str>, limit: u32) -> Page<Version
 pub(super) fn a_key_is_found_by_its_hash(world: &dyn StoreUnderTest) {
     let client = client(world);
     let none = ApiKey { scopes: Scopes::NONE, ..api_key("k2", 2) };
-    let version = client.commit(create(api_key("k1", 1))).unwrap().put[0];
+    let version = client.commit(create(api_key("k1", 1))).unwrap().put[0].version;
     client.commit(create(none.clone())).unwrap();
     assert_eq!(by_hash(&client, 1), Some(Versioned { version, row: api_key("k1", 1) }));
     assert_eq!(by_hash(&client, 2).unwrap().row, none);
@@ -61,7 +61,7 @@ pub(super) fn keys_come_in_pages(world: &dyn StoreUnderTest) {
 
 pub(super) fn a_revoked_key_has_its_time(world: &dyn StoreUnderTest) {
     let client = client(world);
-    let version = client.commit(create(api_key("k1", 1))).unwrap().put[0];
+    let version = client.commit(create(api_key("k1", 1))).unwrap().put[0].version;
     let revoked = ApiKey { revoked_at: Some(Time(9)), last_used_at: Some(Time(8)), ..api_key("k1", 1) };
     let expects = vec![Expect { key: RowKey::Key("k1".into()), version }];
     client.commit(Commit { expects, puts: vec![Row::Key(revoked.clone())], ..Commit::default() }).unwrap();

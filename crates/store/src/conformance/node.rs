@@ -191,7 +191,7 @@ pub(super) fn after_a_close_was_answered_nothing_is_written(world: &dyn StoreUnd
             loop {
                 assert!(begin.elapsed() < PATIENCE, "the closed epoch still writes");
                 match writing.commit(by(&dead, put("a", "x"))) {
-                    Ok(receipt) => written = receipt.put[0],
+                    Ok(receipt) => written = receipt.put[0].version,
                     Err(StoreError::Fenced { .. }) => return written,
                     Err(error) => panic!("{error}"),
                 }

@@ -43,7 +43,7 @@ pub(super) fn every_row_of_a_kind_is_listed_by_its_key(world: &dyn StoreUnderTes
         (RowKind::User, vec![user("a", None), user("b", Some(Time(5))), user("c", None)]),
     ] {
         let puts: Vec<Row> = wanted.iter().rev().cloned().collect();
-        let mut versions = client.commit(Commit { puts, ..Commit::default() }).unwrap().put;
+        let mut versions = versions(&client.commit(Commit { puts, ..Commit::default() }).unwrap().put);
         versions.reverse();
         let wanted: Vec<_> =
             wanted.into_iter().zip(versions).map(|(row, version)| Versioned { version, row }).collect();

@@ -64,7 +64,7 @@ pub(super) fn a_session_is_read_as_it_was_stored(world: &dyn StoreUnderTest) {
         ..session(2, "n1")
     };
     let receipt = client.commit(store([full.clone(), bare.clone()])).unwrap();
-    for (row, version) in [full, bare].into_iter().zip(receipt.put) {
+    for (row, version) in [full, bare].into_iter().zip(versions(&receipt.put)) {
         assert_eq!(get(&client, row.client), Some(Versioned { version, row }));
     }
 }
@@ -99,7 +99,7 @@ pub(super) fn a_page_is_bounded_in_bytes(world: &dyn StoreUnderTest) {
 
 pub(super) fn ownership_moves_once(world: &dyn StoreUnderTest) {
     let client = client(world);
-    let version = client.commit(store([session(1, "n1")])).unwrap().put[0];
+    let version = client.commit(store([session(1, "n1")])).unwrap().put[0].version;
     let key = RowKey::Session(session(1, "n1").client);
     let expects = vec![Expect { key: key.clone(), version }];
     let claim = |node| Commit { expects: expects.clone(), ..store([session(1, node)]) };

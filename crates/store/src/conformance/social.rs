@@ -8,7 +8,7 @@ fn user(name: &str, last_seen: Option<u64>) -> UserRow {
 }
 
 fn keep(client: &BlockingStore, user: UserRow) -> u64 {
-    client.commit(Commit { puts: vec![Row::User(user)], ..Commit::default() }).unwrap().put[0]
+    client.commit(Commit { puts: vec![Row::User(user)], ..Commit::default() }).unwrap().put[0].version
 }
 
 fn people(client: &BlockingStore, names: &[&str], viewer: Option<&str>) -> Vec<UserSnapshot> {

@@ -176,7 +176,7 @@ pub(super) fn another_handle_sees_committed_rows(world: &dyn StoreUnderTest) {
     let (one, two) = (client(world), client(world));
     for n in 0..20 {
         let (writing, reading) = if n % 2 == 0 { (&one, &two) } else { (&two, &one) };
-        let put = writing.commit(put("a", &n.to_string())).unwrap().put[0];
+        let put = writing.commit(put("a", &n.to_string())).unwrap().put[0].version;
         assert_eq!(version(reading, "a"), put);
         assert_eq!(text(writing, "a"), Some(n.to_string()));
     }

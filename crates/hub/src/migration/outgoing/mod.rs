@@ -261,8 +261,11 @@ impl OutgoingMoves {
             return;
         };
         let OutgoingStage::Storing { uncertain } = outgoing.stage else { return };
+        let client = core.session(outgoing.listener).map(|session| session.client);
         let version = match answer {
-            StoreAnswer::Committed(receipt) => receipt.put.first().copied().unwrap_or(0),
+            StoreAnswer::Committed(receipt) => {
+                client.and_then(|client| receipt.version(&RowKey::Session(client))).unwrap_or(0)
+            }
             // The first attempt succeeded. No other node can have taken it: none knows the version.
             StoreAnswer::Failed(StoreError::Conflict { found, .. }) if uncertain => found,
             StoreAnswer::Failed(StoreError::Unavailable { .. }) => {
@@ -273,7 +276,7 @@ impl OutgoingMoves {
             StoreAnswer::Failed(StoreError::Fenced { .. }) if uncertain => return self.depart(core, half),
             _ => return self.unfreeze(core, half),
         };
-        let Some(client) = core.session(outgoing.listener).map(|session| session.client) else { return };
+        let Some(client) = client else { return };
         outgoing.stage = OutgoingStage::Stored { client, version };
         outgoing.until = core.now + RECLAIM_MS;
         send(core, Some(&outgoing.to), id, MigrationAction::Given { client, version });

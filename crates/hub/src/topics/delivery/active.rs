@@ -35,8 +35,6 @@ pub(super) struct ActiveDelivery {
     pub fetches: BTreeMap<u64, LogFetch>,
     /// Batches that this machine has started to send.
     pub started: BTreeSet<u64>,
-    /// The save in progress adds a note to the marks.
-    pub notes: bool,
     /// The batches in the save in progress.
     pub saved: Option<BTreeSet<u64>>,
     /// Attempts that ended since the last save.
@@ -81,7 +79,6 @@ impl ActiveDelivery {
             copies,
             fetches: BTreeMap::new(),
             started: BTreeSet::new(),
-            notes: false,
             saved: None,
             attempts: UnsavedAttempts::default(),
             queued: false,

@@ -72,8 +72,7 @@ impl DeliveryQueue {
         let progress = record::write_progress(active.machine.progress());
         let mut puts = vec![document(DocumentKey::new(record::DELIVERY, &name), progress)];
         // A position from which a replay can start without reading everything.
-        active.notes = Arc::make_mut(&mut active.marks).note(active.machine.progress().sealed);
-        if active.notes {
+        if Arc::make_mut(&mut active.marks).note(active.machine.progress().sealed) {
             puts.push(document(DocumentKey::new(record::MARKS, &name), record::write_marks(&active.marks)));
         }
         for letter in parked.iter().flat_map(|run| active.dead_letters(run, now)) {
@@ -121,14 +120,13 @@ impl DeliveryQueue {
     }
 
     pub(super) fn saved(&mut self, shared: &mut DeliveryShared, now: Time, receipt: &Receipt) {
+        let [progress, marks] = [record::DELIVERY, record::MARKS]
+            .map(|kind| receipt.version(&RowKey::Document(DocumentKey::new(kind, self.name()))));
         let Some(active) = self.active() else { return };
-        active.version = receipt.put.first().copied().unwrap_or(active.version);
+        active.version = progress.unwrap_or(active.version);
+        // Written when a position was noted.
+        active.marks_version = marks.unwrap_or(active.marks_version);
         let durable = active.saved.take().unwrap_or_default();
-        // The second row is the marks, when a position was noted.
-        if let (Some(version), true) = (receipt.put.get(1), active.notes) {
-            active.marks_version = *version;
-        }
-        active.notes = false;
         self.lease_granted(shared, receipt);
         self.posts.retain(|batch, reply| reply.is_none() || durable.contains(batch));
         shared.announced |= !receipt.appended.is_empty();

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use tavern_domain::rights::Grant;
 use tavern_domain::{Identity, Rights, Scopes, Time, Verb};
 use tavern_hub::*;
-use tavern_store::{Found, Read, Receipt, Row, RowKey, StoreAnswer, UserSnapshot, Work};
+use tavern_store::{
+    ChangedChannel, ChangedRow, Found, Read, Receipt, Row, RowKey, StoreAnswer, UserSnapshot, Work,
+};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::ws;
 
@@ -213,11 +215,16 @@ fn answer_from_nothing(work: &Work) -> Option<StoreAnswer> {
             let deletes = |key: &RowKey| matches!(key, RowKey::Presence(key) if own(&key.channel));
             let concerns_user = commit.puts.iter().any(puts) || commit.deletes.iter().any(deletes);
             concerns_user.then(|| {
+                let changed = |key| ChangedRow { key, version: 1 };
+                let raised = commit.raises.iter().map(|raise| ChangedChannel {
+                    channel: raise.channel.clone(),
+                    version: 1,
+                    was_empty: true,
+                });
                 StoreAnswer::Committed(Receipt {
-                    put: vec![1; commit.puts.len()],
-                    deleted: vec![1; commit.deletes.len()],
-                    raised: vec![1; commit.raises.len()],
-                    was_empty: vec![true; commit.raises.len()],
+                    put: commit.puts.iter().map(Row::key).map(changed).collect(),
+                    deleted: commit.deletes.iter().cloned().map(changed).collect(),
+                    raised: raised.collect(),
                     ..Receipt::default()
                 })
             })
