@@ -35,7 +35,8 @@ BROWSER = ("demo/", "dashboard/", "chromium")
 TIMING = (
     "cluster/", "demo/", "dashboard/", "foreign/", "clients/test_scenarios.py", "clients/test_js_client.py", "events/test_batches.py",
     "events/test_kills.py", "events/test_retries.py", "events/test_takeover.py", "events/test_fairness.py",
-    "parties/test_offline_members.py", "parties/test_restart.py", "parties/test_races.py", "radar/", "protocol/test_heartbeat.py",
+    "parties/test_offline_members.py", "parties/test_restart.py", "parties/test_races.py", "pusher/", "radar/",
+    "protocol/test_heartbeat.py",
     "protocol/test_stalls.py", "protocol/test_stop.py",
 )
 

@@ -47,6 +47,7 @@ const SECTIONS: &[Section] = &[
             "docs/guides/events.md",
             "docs/guides/webhooks.md",
             "docs/guides/redis-clients.md",
+            "docs/guides/pusher.md",
             "docs/guides/local.md",
         ],
     },

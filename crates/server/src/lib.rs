@@ -16,6 +16,7 @@ mod connection_refusal;
 mod connections;
 #[doc(hidden)]
 pub mod fuzz;
+mod gateway;
 mod health;
 mod http;
 mod key_use;
@@ -23,6 +24,8 @@ mod liveness;
 mod metrics;
 mod population;
 mod practice;
+#[cfg(feature = "pusher")]
+mod pusher;
 mod radar;
 mod random;
 mod refusal_log;

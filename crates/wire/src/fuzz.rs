@@ -7,7 +7,7 @@ use crate::json::{self, Op, Payload};
 use crate::record;
 use crate::resp::{self, Limits, Parsed, Parser, RespError};
 use crate::ws::{self, Opcode, Role};
-use crate::{Code, Refusal, engineio, radar, sse};
+use crate::{Code, Refusal, engineio, gateway, radar, sse};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -410,9 +410,9 @@ pub fn radar(data: &[u8]) {
     // What comes out of the hub was checked when it came in: every parser reads it.
     if json::is_json(format!("[{}]", text.trim_end_matches(',')).as_bytes()) {
         let mut room = radar::RadarRoom::new("presence:/a/b");
-        room.load_silently(&radar::read_members(&text));
+        room.load_silently(&gateway::read_members(&text));
         room.announce(&mut out);
-        radar::read_events(data, |event| room.apply(&event, &mut out));
+        gateway::read_events(data, |event| room.apply(&event, &mut out));
     }
     for frame in &out.frames {
         assert!(serde_json::from_slice::<Value>(frame).is_ok(), "{}", String::from_utf8_lossy(frame));

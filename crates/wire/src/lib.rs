@@ -8,6 +8,7 @@ pub mod engineio;
 pub mod error;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod gateway;
 pub mod http1;
 pub mod json;
 pub mod otlp;

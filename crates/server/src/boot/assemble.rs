@@ -6,12 +6,15 @@ use crate::byte_budget::ByteBudget;
 use crate::clock::NodeClock;
 use crate::config::Config;
 use crate::connections::{self, Connections};
+use crate::gateway::GatewaySources;
 use crate::health::NodeHealth;
 use crate::http::{HttpApi, IdempotencyKeys, Pings, RecordedReads};
 use crate::metrics::{MetricSource, MetricSources, NodeMetrics, ProcessMetrics};
 use crate::population::ClusterPopulation;
 use crate::practice::Practice;
-use crate::radar::{RadarServer, RadarSources};
+#[cfg(feature = "pusher")]
+use crate::pusher::PusherServer;
+use crate::radar::RadarServer;
 use crate::refusal_log::RefusalLogs;
 use crate::resp::RespServer;
 use crate::resp::clients::Clients;
@@ -82,6 +85,8 @@ pub struct Parts {
     pub population: Arc<ClusterPopulation>,
     pub practice: Arc<Practice>,
     radar: Option<Arc<RadarServer>>,
+    #[cfg(feature = "pusher")]
+    pusher: Option<Arc<PusherServer>>,
     tracer: Option<Arc<Tracer>>,
     /// Spans to be sent.
     pub spans: Option<SpanQueue>,
@@ -182,16 +187,17 @@ impl Parts {
             connections: connections.clone(),
             data: config.store.starts_with("sqlite:").then(|| config.data.clone()),
         };
-        let radar = config.radar.enabled.then(|| {
-            RadarServer::new(RadarSources {
-                config: config.clone(),
-                node: node.clone(),
-                shards: shards.clone(),
-                clock: clock.clone(),
-                authenticator: authenticator.clone(),
-                unauthenticated: unauthenticated.clone(),
-            })
-        });
+        let gateways = GatewaySources {
+            config: config.clone(),
+            node: node.clone(),
+            shards: shards.clone(),
+            clock: clock.clone(),
+            authenticator: authenticator.clone(),
+            unauthenticated: unauthenticated.clone(),
+        };
+        #[cfg(feature = "pusher")]
+        let pusher = PusherServer::new(gateways.clone())?;
+        let radar = config.radar.enabled.then(|| RadarServer::new(gateways));
         let population = ClusterPopulation::new(node.clone(), store.clone(), connections.clone());
         let mut sources: Vec<Arc<dyn MetricSource>> =
             vec![Arc::new(numbers), Arc::new(ProcessMetrics), store.clone(), clock.clone()];
@@ -200,6 +206,10 @@ impl Parts {
         sources.push(topics.sender.clone());
         if let Some(radar) = &radar {
             sources.push(radar.clone());
+        }
+        #[cfg(feature = "pusher")]
+        if let Some(pusher) = &pusher {
+            sources.push(pusher.clone());
         }
         if let Some(tracer) = &tracer {
             sources.push(tracer.clone());
@@ -223,6 +233,8 @@ impl Parts {
             population,
             practice: Arc::default(),
             radar,
+            #[cfg(feature = "pusher")]
+            pusher,
             tracer,
             spans,
             authenticator,
@@ -258,6 +270,8 @@ impl Parts {
             recorded_reads: RecordedReads::default(),
             practice: self.practice.clone(),
             radar: self.radar.clone(),
+            #[cfg(feature = "pusher")]
+            pusher: self.pusher.clone(),
             tracer: self.tracer.clone(),
             refusals: RefusalLogs::default(),
             runtime: tokio::runtime::Handle::current(),

@@ -4,7 +4,7 @@
 use super::options::ConfigOptions;
 use super::table::{self, Colour, paint};
 use super::{print_line, token};
-use crate::config::{Config, ServerMode};
+use crate::config::{Config, SecretText, ServerMode};
 use anyhow::Context;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -107,6 +107,14 @@ fn coloured_banner(config: &Config, token: &str, key: &str, colour: bool) -> Str
         dim("for user ann, every right, 30 days")
     ));
     text.push_str(&format!("  API key  {}\n           {key}\n", dim("every scope")));
+    for app in &config.pusher_apps {
+        let secret = app.secret.as_ref().map_or("in its secret_file", SecretText::expose);
+        let note = dim("an app for clients of Pusher");
+        text.push_str(&format!(
+            "  Pusher   {note}\n           id {}, key {}, secret {secret}\n",
+            app.id, app.key
+        ));
+    }
     text.push_str(&format!("\n  {}\n", paint("Try it", Colour::Bold, colour)));
     for (name, command) in tries {
         text.push_str(&format!("  {name:<9} {command}\n"));
@@ -154,6 +162,7 @@ mod tests {
             &format!("http://127.0.0.1:7400/#key={key}"),
             "ws://127.0.0.1:7400/v1/connect?user=ann",
             "redis-cli -h 127.0.0.1 -p 7401",
+            "id 1, key dev, secret ",
             "eyJ",
             &format!("Authorization: Bearer {key}"),
             "/v1/channels/game%231/messages",

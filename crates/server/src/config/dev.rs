@@ -10,6 +10,7 @@ use std::path::Path;
 
 const SECRET_FILE: &str = "dev-secret";
 const KEY_FILE: &str = "dev-key";
+const PUSHER_FILE: &str = "dev-pusher-secret";
 
 /// Sets the secret and the admin key of the data folder where the configuration has none.
 pub fn provide(config: &mut Config) -> io::Result<()> {
@@ -25,6 +26,13 @@ pub fn provide(config: &mut Config) -> io::Result<()> {
         config.admin_key = Some(keep(&config.data, KEY_FILE, fresh)?);
         let place = config.data.join(KEY_FILE).display().to_string();
         config.note("admin_key", json!("(hidden)"), ValueSource::Derived(place));
+    }
+    for app in config
+        .pusher_apps
+        .iter_mut()
+        .filter(|app| app.secret.is_none() && app.secret_file.as_os_str().is_empty())
+    {
+        app.secret = Some(keep(&config.data, PUSHER_FILE, || crate::random::random_text(40))?);
     }
     Ok(())
 }

@@ -130,8 +130,10 @@ fn key_of(rest: &str) -> Option<String> {
         let kind = rest[..rest.len() - field.name.len() - 1].to_lowercase();
         return Some(format!("kinds.{kind}.{}", field.name)).filter(|name| schema::find(name).is_some());
     }
-    let (index, field) = rest.strip_prefix("TOKENS_KEYS_")?.split_once('_')?;
-    Some(format!("tokens.keys.{index}.{}", field.to_lowercase())).filter(|name| schema::find(name).is_some())
+    let lists = [("TOKENS_KEYS_", "tokens.keys"), ("PUSHER_APPS_", "pusher.apps")];
+    let (list, rest) = lists.iter().find_map(|(prefix, list)| Some((list, rest.strip_prefix(prefix)?)))?;
+    let (index, field) = rest.split_once('_')?;
+    Some(format!("{list}.{index}.{}", field.to_lowercase())).filter(|name| schema::find(name).is_some())
 }
 
 #[cfg(test)]
@@ -159,6 +161,7 @@ mod tests {
         check("TAVERN_KINDS_GAME_GRACE_MS", "kinds.game.grace_ms");
         check("TAVERN_KINDS_MY_GAME_ALLOW", "kinds.my_game.allow");
         check("TAVERN_TOKENS_KEYS_0_FILE", "tokens.keys.0.file");
+        check("TAVERN_PUSHER_APPS_0_FORMER_SECRET", "pusher.apps.0.former_secret");
         check("TAVERN_TOKEN", "");
         check("PATH", "");
     }

@@ -1,9 +1,10 @@
 //! The example file and the reference page, generated from the schema. Must hold: they list every key, with its meaning,
 //! default and bounds; a test compares them with `packaging/tavern.toml` and `docs/reference/configuration.md`.
 
-use super::built_in::BUILT_IN;
+use super::built_in::{APP_KINDS, BUILT_IN};
+use super::lists::{PusherAppConfig, TokenKeyConfig};
 use super::schema::{self, DefaultValue, Key, Type};
-use super::sections::{ChannelConfig, ConfigSection, KindConfig, TokenKeyConfig};
+use super::sections::{ChannelConfig, ConfigSection, KindConfig};
 use std::fmt::Write;
 
 const WIDTH: usize = 118;
@@ -53,6 +54,12 @@ pub fn file(set: &[(&str, &str)]) -> String {
     );
     out.push_str("# For example:\n#[[tokens.keys]]\n#algorithm = \"EdDSA\"\n#file = \"/etc/tavern/token.pem\"\n#kid = \"2026\"\n",
     );
+    out.push('\n');
+    comment(
+        &mut out,
+        "Apps whose clients and servers speak the Pusher protocol. Their secrets belong in tavern.env.",
+    );
+    out.push_str("# For example:\n#[[pusher.apps]]\n#id = \"1\"\n#key = \"my-key\"\n#client_events = true\n");
     out
 }
 
@@ -119,12 +126,22 @@ pub fn page() -> String {
     for (table, field, value) in BUILT_IN {
         let _ = writeln!(out, "| `[{}]` | `{field}` | `{value}` |", quoted(table));
     }
+    for (end, field, value) in APP_KINDS {
+        let _ = writeln!(out, "| `[kinds.pusher-ID{end}]` | `{field}` | `{value}` |");
+    }
     table(
         &mut out,
         "`[[tokens.keys]]`",
         "Keys, or sets of keys. Tokens signed with them are accepted, in addition to those signed with `secret`. At most 32 tables.",
     );
     TokenKeyConfig::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
+    table(
+        &mut out,
+        "`[[pusher.apps]]`",
+        "Apps whose clients and servers [speak the Pusher protocol](../guides/pusher.md). At most 32 tables. Dev mode has an app \
+         with the id `1` and the key `dev`, unless there are others.",
+    );
+    PusherAppConfig::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
     out
 }
 

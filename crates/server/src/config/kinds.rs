@@ -1,30 +1,38 @@
-//! The tables whose names the operator chooses: `[kinds.NAME]`, `[channels."NAME"]`, `[[tokens.keys]]`.
+//! The tables whose names the operator chooses: `[kinds.NAME]`, `[channels."NAME"]`, `[[tokens.keys]]`, `[[pusher.apps]]`.
 //! Must hold: a kind inherits from `[kinds.default]` what neither its table nor its built-in defaults set.
 
-use super::built_in::BUILT_IN;
+use super::built_in::{BUILT_IN, built_in};
 use super::layer;
+use super::lists::{PusherAppConfig, TokenKeyConfig};
 use super::schema;
-use super::sections::{ChannelConfig, ConfigSection, KindConfig, TokenKeyConfig};
+use super::sections::{ChannelConfig, ConfigSection, KindConfig};
 use super::values::{Values, preset, shown};
-use super::{ConfigValue, ValueSource};
+use super::{ConfigValue, ServerMode, ValueSource};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const KINDS: &str = "kinds.";
 pub(super) const CHANNELS: &str = "channels.";
 pub(super) const TOKENS: &str = "tokens.keys.";
+pub(super) const APPS: &str = "pusher.apps.";
 const DEFAULT: &str = "default";
+/// The ends of the kinds of a Pusher app.
+const APP_ENDS: [&str; 3] = ["", "-cache", "-user"];
 /// The maximum number of tables.
 const TABLES_MAX: usize = 1_024;
 
-/// The built-in kinds, `default`, and those that are configured.
-pub(super) fn kinds(values: &mut Values) -> BTreeMap<String, KindConfig> {
+/// The built-in kinds, `default`, those of the Pusher apps, and those that are configured.
+pub(super) fn kinds(values: &mut Values, apps: &[PusherAppConfig]) -> BTreeMap<String, KindConfig> {
     let written = written(values, KINDS);
     let mut names = named(&written, KINDS);
     names.insert(DEFAULT.to_owned());
+    let ends: BTreeMap<String, &str> =
+        apps.iter().flat_map(|app| APP_ENDS.map(|end| (format!("pusher-{}{end}", app.id), end))).collect();
+    names.extend(ends.keys().cloned());
     let read = |name: String| {
         // Only what is configured, or differs from [kinds.default], is shown.
         let shows = name == DEFAULT || written.contains(&name);
-        let kind = KindConfig::from_values(|field| take(values, KINDS, &name, field, shows));
+        let end = ends.get(&name).copied();
+        let kind = KindConfig::from_values(|field| take(values, KINDS, (&name, end), field, shows));
         (name, kind)
     };
     names.into_iter().map(read).collect()
@@ -35,18 +43,73 @@ pub(super) fn channels(values: &mut Values) -> BTreeMap<String, ChannelConfig> {
     let written = written(values, CHANNELS);
     let names = named(&written, CHANNELS);
     let read = |name: String| {
-        let channel =
-            ChannelConfig::from_values(|field| take(values, CHANNELS, &name, field, written.contains(&name)));
+        let channel = ChannelConfig::from_values(|field| {
+            take(values, CHANNELS, (&name, None), field, written.contains(&name))
+        });
         (name, channel)
     };
     names.into_iter().map(read).collect()
 }
 
+/// The numbers of the tables of a list that are configured.
+fn indices(values: &mut Values, prefix: &str) -> Vec<String> {
+    let mut indices: Vec<String> = written(values, prefix).into_iter().collect();
+    indices.sort_by_key(|index| index.parse::<u32>().unwrap_or(u32::MAX));
+    indices
+}
+
+/// The Pusher apps. In dev mode there is one without any configuration; its secret is kept in the data folder.
+pub(super) fn pusher_apps(values: &mut Values) -> Vec<PusherAppConfig> {
+    let mut apps: Vec<PusherAppConfig> = Vec::new();
+    for index in indices(values, APPS) {
+        let full = |field: &str| format!("{APPS}{index}.{field}");
+        let app = PusherAppConfig::from_values(|field| values.take(&full(field)));
+        match app_problem(&app, &apps) {
+            Some((field, problem)) => values.fail(&full(field), format!("{} {problem}", full(field))),
+            None => apps.push(app),
+        }
+    }
+    if apps.is_empty() && values.mode == ServerMode::Dev {
+        let preset = |field: &str| {
+            let key = PusherAppConfig::KEYS.iter().find(|key| key.name == field)?;
+            match field {
+                "id" => Some(ConfigValue::Text("1".to_owned())),
+                "key" => Some(ConfigValue::Text("dev".to_owned())),
+                _ => preset(&key.shape, ServerMode::Dev).0,
+            }
+        };
+        apps.push(PusherAppConfig::from_values(preset));
+    }
+    apps
+}
+
+/// What is wrong with a `[[pusher.apps]]`, and the field to change.
+fn app_problem(app: &PusherAppConfig, others: &[PusherAppConfig]) -> Option<(&'static str, &'static str)> {
+    let in_id = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    let in_key = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let has_file = !app.secret_file.as_os_str().is_empty();
+    if !(1..=16).contains(&app.id.len()) || !app.id.bytes().all(in_id) {
+        return Some(("id", "must be 1 to 16 lower-case letters, digits and _"));
+    }
+    if !(1..=64).contains(&app.key.len()) || !app.key.bytes().all(in_key) {
+        return Some(("key", "must be 1 to 64 letters, digits and -_."));
+    }
+    if others.iter().any(|other| other.id == app.id) {
+        return Some(("id", "is the id of another app"));
+    }
+    if others.iter().any(|other| other.key == app.key) {
+        return Some(("key", "is the key of another app"));
+    }
+    match (&app.secret, has_file) {
+        (None, false) => Some(("secret", "is missing: set it, or secret_file")),
+        (Some(_), true) => Some(("secret_file", "is set together with secret: set one of them")),
+        _ => None,
+    }
+}
+
 pub(super) fn token_keys(values: &mut Values) -> Vec<TokenKeyConfig> {
     let mut keys = Vec::new();
-    let mut indices: Vec<String> = written(values, TOKENS).into_iter().collect();
-    indices.sort_by_key(|index| index.parse::<u32>().unwrap_or(u32::MAX));
-    for index in indices {
+    for index in indices(values, TOKENS) {
         let full = |field: &str| format!("{TOKENS}{index}.{field}");
         let key = TokenKeyConfig::from_values(|field| values.take(&full(field)));
         if let Some(problem) = problem(&key) {
@@ -90,11 +153,17 @@ fn named(written: &BTreeSet<String>, prefix: &str) -> BTreeSet<String> {
 }
 
 /// One field of a table: its own, the built-in one, that of `[kinds.default]`, or the default of the key.
-fn take(values: &mut Values, prefix: &str, name: &str, field: &str, shows: bool) -> Option<ConfigValue> {
+fn take(
+    values: &mut Values,
+    prefix: &str,
+    (name, app_end): (&str, Option<&str>),
+    field: &str,
+    shows: bool,
+) -> Option<ConfigValue> {
     let full = format!("{prefix}{name}.{field}");
     let Some(key) = schema::find(&full) else { unreachable!("{full} is no key") };
     let table = format!("{prefix}{name}");
-    let built_in = BUILT_IN.iter().find(|known| (known.0, known.1) == (&*table, field)).map(|known| known.2);
+    let built_in = built_in(&table, field, app_end);
     let (value, origin, shows) = if let Some((value, origin)) = values.given(&full).cloned() {
         (Some(value), origin, true)
     } else if let Some(text) = built_in {

@@ -2,6 +2,7 @@
 //! values of the right type. Must hold: a value that is unknown, of a wrong type or out of bounds is an error at its
 //! location, never skipped.
 
+use super::lists::TABLES_MAX;
 use super::origin::{ConfigError, ValueSource};
 use super::schema::{self, Key, Type};
 use std::sync::Arc;
@@ -27,7 +28,6 @@ type ReadKeys = (Vec<SetKey>, Vec<ConfigError>);
 
 /// The largest configuration file.
 pub const FILE_BYTES: u64 = 1 << 20;
-const TOKEN_KEYS_MAX: usize = 32;
 const TEXT_BYTES: usize = 8_192;
 
 /// Reads `tavern.toml`.
@@ -58,14 +58,14 @@ impl FileReader<'_> {
             let at = self.origin(key.span().start);
             match value.get_ref() {
                 DeValue::Table(inner) if self.is_section(section, name) => self.table(&full, inner),
-                DeValue::Array(tables) if full == "tokens.keys" => {
-                    if tables.len() > TOKEN_KEYS_MAX {
-                        self.fail(&at, format!("more than {TOKEN_KEYS_MAX} [[tokens.keys]]"));
+                DeValue::Array(tables) if full == "tokens.keys" || full == "pusher.apps" => {
+                    if tables.len() > TABLES_MAX {
+                        self.fail(&at, format!("more than {TABLES_MAX} [[{full}]]"));
                     }
-                    for (index, entry) in tables.iter().enumerate().take(TOKEN_KEYS_MAX) {
+                    for (index, entry) in tables.iter().enumerate().take(TABLES_MAX) {
                         match entry.get_ref() {
                             DeValue::Table(inner) => self.table(&format!("{full}.{index}"), inner),
-                            _ => self.fail(&at, "tokens.keys is a list of tables: write [[tokens.keys]]"),
+                            _ => self.fail(&at, format!("{full} is a list of tables: write [[{full}]]")),
                         }
                     }
                 }

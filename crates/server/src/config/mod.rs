@@ -10,6 +10,7 @@ mod environment;
 pub mod example;
 mod kinds;
 mod layer;
+mod lists;
 mod origin;
 mod place;
 pub mod schema;
@@ -20,12 +21,13 @@ mod values;
 pub use checks::SECRET_BYTES;
 pub use cidr::Cidr;
 pub use environment::Flag;
+pub use lists::{PusherAppConfig, TokenKeyConfig};
 pub use origin::{ConfigError, ConfigErrors, ValueSource};
 pub use secret::{SecretText, without_password};
 pub use sections::{
     AuthorizeConfig, ChannelConfig, ClockConfig, EventsConfig, HistoryConfig, HistoryRight, InboxConfig,
     KindConfig, LimitsConfig, LocalBusConfig, LogFormat, MetricsConfig, NodesConfig, PartiesConfig,
-    PresenceConfig, PresenceMode, RadarConfig, SessionsConfig, SlowReader, TokenKeyConfig, TokensConfig,
+    PresenceConfig, PresenceMode, RadarConfig, SessionsConfig, SlowReader, TokensConfig,
 };
 
 use layer::{ConfigValue, SetKey};
@@ -94,6 +96,8 @@ pub struct Config {
     pub radar: RadarConfig,
     /// Keys whose tokens are accepted, in addition to those signed with the secrets.
     pub token_keys: Vec<TokenKeyConfig>,
+    /// Apps whose clients speak the Pusher protocol; empty: it is not served.
+    pub pusher_apps: Vec<PusherAppConfig>,
     entries: Vec<EffectiveValue>,
     warnings: Vec<String>,
 }
@@ -165,6 +169,7 @@ impl Config {
         let mut limits = LimitsConfig::read(&mut values);
         limits.json_frame_bytes =
             checks::json_frame_bytes(&mut values, limits.json_frame_bytes, limits.message_bytes);
+        let pusher_apps = kinds::pusher_apps(&mut values);
         let config = Config {
             mode: values.mode,
             listen: places.listen,
@@ -192,7 +197,7 @@ impl Config {
             tokens: TokensConfig::read(&mut values),
             local: LocalBusConfig::read(&mut values),
             limits,
-            kinds: kinds::kinds(&mut values),
+            kinds: kinds::kinds(&mut values, &pusher_apps),
             channels: kinds::channels(&mut values),
             presence: PresenceConfig::read(&mut values),
             authorize: AuthorizeConfig::read(&mut values),
@@ -203,6 +208,7 @@ impl Config {
             history: HistoryConfig::read(&mut values),
             radar: RadarConfig::read(&mut values),
             token_keys: kinds::token_keys(&mut values),
+            pusher_apps,
             entries: Vec::new(),
             warnings: Vec::new(),
         };

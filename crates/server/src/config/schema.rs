@@ -1,7 +1,8 @@
 //! The schema of configuration keys, and their lookup. The keys themselves are declared in `sections` and nowhere else; the file, the environment, the flags, `tavern check`, the example file and the reference page all read that list.
 
-use super::kinds::{CHANNELS, KINDS, TOKENS};
-use super::sections::{self, ChannelConfig, ConfigSection, KindConfig, TokenKeyConfig};
+use super::kinds::{APPS, CHANNELS, KINDS, TOKENS};
+use super::lists::{PusherAppConfig, TokenKeyConfig};
+use super::sections::{self, ChannelConfig, ConfigSection, KindConfig};
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +93,7 @@ pub fn keys() -> impl Iterator<Item = &'static Key> {
 }
 
 /// The key with this full name: `listen`, `sessions.resume_ms`, `kinds.game.allow`, `channels.lobby#a.activity`,
-/// `tokens.keys.0.file`.
+/// `tokens.keys.0.file`, `pusher.apps.0.id`.
 pub fn find(name: &str) -> Option<&'static Key> {
     let in_table = |prefix: &str, keys: &'static [Key], is_name: fn(&str) -> bool| {
         let (table, field) = name.strip_prefix(prefix)?.rsplit_once('.')?;
@@ -101,6 +102,7 @@ pub fn find(name: &str) -> Option<&'static Key> {
     in_table(KINDS, KindConfig::KEYS, tavern_domain::channel::is_kind)
         .or_else(|| in_table(CHANNELS, ChannelConfig::KEYS, is_channel))
         .or_else(|| in_table(TOKENS, TokenKeyConfig::KEYS, is_index))
+        .or_else(|| in_table(APPS, PusherAppConfig::KEYS, is_index))
         .or_else(|| keys().find(|key| key.name == name))
 }
 
@@ -115,7 +117,12 @@ fn is_index(text: &str) -> bool {
 
 /// The names that a section may contain; the empty section is the top level.
 pub fn names_in(section: &str) -> Vec<&'static str> {
-    let tables = [(KINDS, KindConfig::KEYS), (CHANNELS, ChannelConfig::KEYS), (TOKENS, TokenKeyConfig::KEYS)];
+    let tables = [
+        (KINDS, KindConfig::KEYS),
+        (CHANNELS, ChannelConfig::KEYS),
+        (TOKENS, TokenKeyConfig::KEYS),
+        (APPS, PusherAppConfig::KEYS),
+    ];
     if let Some((_, keys)) = tables.iter().find(|(prefix, _)| section.starts_with(prefix)) {
         return keys.iter().map(|key| key.name).collect();
     }
@@ -130,7 +137,7 @@ pub fn names_in(section: &str) -> Vec<&'static str> {
 pub fn sections() -> Vec<&'static str> {
     let mut sections: Vec<&str> = keys().filter_map(|key| Some(key.name.split_once('.')?.0)).collect();
     sections.dedup();
-    sections.extend(["kinds", "channels", "tokens"]);
+    sections.extend(["kinds", "channels", "tokens", "pusher"]);
     sections
 }
 
@@ -180,8 +187,12 @@ mod tests {
         for (index, key) in all.iter().enumerate() {
             assert!(!all[..index].iter().any(|other| other.name == key.name), "{} is there twice", key.name);
         }
-        for key in
-            all.into_iter().chain(KindConfig::KEYS).chain(ChannelConfig::KEYS).chain(TokenKeyConfig::KEYS)
+        for key in all
+            .into_iter()
+            .chain(KindConfig::KEYS)
+            .chain(ChannelConfig::KEYS)
+            .chain(TokenKeyConfig::KEYS)
+            .chain(PusherAppConfig::KEYS)
         {
             assert!(key.meaning.trim().ends_with('.'), "{}: {:?}", key.name, key.meaning);
             if let (Type::Integer { min, max }, DefaultValue::Integer(preset)) =
@@ -207,6 +218,7 @@ mod tests {
             ("channels.lobby#puzzles.grace_ms", false),
             ("tokens.keys.0.file", true),
             ("tokens.keys.x.file", false),
+            ("pusher.apps.0.key", true),
             ("resume_ms", false),
             ("sessions", false),
         ] {

@@ -4,7 +4,6 @@
 use super::schema::{DefaultValue, Key, KeySchema, Type};
 use super::values::{FromValue, Values};
 use super::{ConfigValue, SecretText};
-use std::path::PathBuf;
 use tavern_domain::{Verb, Verbs};
 
 const MINUTE_MS: u64 = 60_000;
@@ -80,6 +79,8 @@ macro_rules! choice {
     };
 }
 
+pub(super) use section;
+
 /// The keys of all tables with a fixed name, in the order in which they are shown.
 pub const ALL: &[&[Key]] = &[
     TopLevel::KEYS,
@@ -132,7 +133,7 @@ choice! {
     }
 }
 
-const fn absent(kind: Type) -> KeySchema {
+pub(super) const fn absent(kind: Type) -> KeySchema {
     KeySchema::new(kind, DefaultValue::Absent)
 }
 
@@ -469,25 +470,6 @@ section! {
         arrival_change: String = KeySchema::text("");
         /// The change that followers get when a user leaves.
         departure_change: String = KeySchema::text("");
-    }
-}
-
-section! {
-    /// One `[[tokens.keys]]`: a key, or a set of keys, whose tokens are accepted in addition to those signed with the secret.
-    "" => TokenKeyConfig {
-        /// The signature algorithm. With jwks_url it may be left out: each key of the set has its own.
-        algorithm: String = absent(Type::Choice(&[
-            "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA", "HS256",
-        ]));
-        /// The public key, PEM; for HS256 the secret, without the line break at its end.
-        file: PathBuf = absent(Type::Text);
-        /// Accept only tokens with this key id; by default any.
-        kid: Option<String> = absent(Type::Text);
-        /// The address of a key set (JWKS) instead of a file. It is read every five minutes, and when a token names an
-        /// unknown key id.
-        jwks_url: Option<String> = absent(Type::Link);
-        /// Whether jwks_url may be http:// or a private address.
-        jwks_private: bool = KeySchema::flag(false).in_dev(DefaultValue::Flag(true));
     }
 }
 

@@ -12,6 +12,8 @@ use crate::health::NodeHealth;
 use crate::metrics::MetricSources;
 use crate::population::ClusterPopulation;
 use crate::practice::Practice;
+#[cfg(feature = "pusher")]
+use crate::pusher::PusherServer;
 use crate::radar::RadarServer;
 use crate::refusal_log::RefusalLogs;
 use crate::samples::Samples;
@@ -48,6 +50,9 @@ pub struct HttpApi {
     pub practice: Arc<Practice>,
     /// None: Radar's clients are not served.
     pub radar: Option<Arc<RadarServer>>,
+    /// None: there is no Pusher app.
+    #[cfg(feature = "pusher")]
+    pub pusher: Option<Arc<PusherServer>>,
     pub tracer: Option<Arc<Tracer>>,
     /// Refused origins, hosts and handshakes in the log.
     pub refusals: RefusalLogs,

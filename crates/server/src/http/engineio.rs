@@ -7,7 +7,8 @@ use super::request::{self, Query};
 use super::server::{HttpConnection, too_many_connections};
 use crate::byte_budget::ReservedBytes;
 use crate::config::ServerMode;
-use crate::radar::{EngineHandle, EngineInput, EngineSocket, RadarServer};
+use crate::gateway::GatewaySocket;
+use crate::radar::{EngineHandle, EngineInput, RadarServer};
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, UPGRADE};
 use http::request::Parts;
@@ -129,7 +130,7 @@ async fn open(
     let radar = radar.clone();
     connect::switch(parts, body, move |upgraded| {
         // Too many have not logged in: the client sees its connection close and retries.
-        let _ = radar.open(address, slot, Some(EngineSocket::new(upgraded)));
+        let _ = radar.open(address, slot, Some(GatewaySocket::new(upgraded)));
     })
     .map_err(EngineRefusal::from)
 }
@@ -143,7 +144,7 @@ fn upgrade(
     let client = request::client_address(&connection.api, connection.peer, &parts);
     let slot = connection.take_slot(client).ok_or_else(too_many_connections)?;
     let switched = connect::switch(parts, body, move |upgraded| {
-        let input = EngineInput::Socket(Box::new(EngineSocket::counted(upgraded, slot)));
+        let input = EngineInput::Socket(Box::new(GatewaySocket::counted(upgraded, slot)));
         // The connection may have ended meanwhile.
         let _ = handle.inputs.try_send(input);
     });

@@ -3,7 +3,6 @@
 use super::api::HttpApi;
 use super::body::{HttpResponse, json};
 use super::idempotency::OnceKey;
-use super::key_holder::KeyHolder;
 use super::people;
 use super::request::Query;
 use super::session::put;
@@ -62,7 +61,7 @@ pub async fn clear(api: &HttpApi, name: &str) -> Result<HttpResponse, Refusal> {
 pub fn publish(
     api: &HttpApi,
     shard: usize,
-    holder: &KeyHolder<'_>,
+    key: Option<&Arc<str>>,
     name: &str,
     message: &MessageBody<'_>,
     once: Option<&OnceKey>,
@@ -70,7 +69,7 @@ pub fn publish(
     let from_key = || Some(format!("key-{}", once?.hex()).into());
     let message_id: Option<Arc<str>> = message.message_id.as_deref().map(Arc::from).or_else(from_key);
     let (channel, data) = (name.into(), message.data.as_bytes().into());
-    let order = ServiceCommand::Publish { channel, data, key: holder.key().cloned(), message_id };
+    let order = ServiceCommand::Publish { channel, data, key: key.cloned(), message_id };
     let (answer, waiting) = oneshot::channel();
     put(api, shard, ShardInput::Order(Box::new(HttpServiceCommand { order, answer })))?;
     Ok(waiting)

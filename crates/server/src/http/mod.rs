@@ -26,6 +26,10 @@ mod party;
 mod people;
 mod poll;
 mod publish;
+#[cfg(feature = "pusher")]
+mod pusher;
+#[cfg(feature = "pusher")]
+mod pusher_api;
 pub(crate) mod request;
 mod rest;
 mod routes;

@@ -16,7 +16,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// Pages for browsers, and the address of another protocol: the document leaves them out.
-    const LEFT_OUT: [&str; 7] = ["/", "/assets/*", "/demo", "/demo/*", "/docs", "/docs/*", "/engine.io/"];
+    const LEFT_OUT: [&str; 9] =
+        ["/", "/app/{}", "/apps/*", "/assets/*", "/demo", "/demo/*", "/docs", "/docs/*", "/engine.io/"];
 
     fn document() -> Value {
         serde_json::from_slice(OPENAPI[0].bytes).unwrap()

@@ -11,6 +11,7 @@ use super::session::{put, stopping};
 use crate::shard::input::{HttpPublish, ShardInput};
 use http::request::Parts;
 use std::borrow::Cow;
+use std::sync::Arc;
 use tavern_domain::Channel;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::api::{
@@ -35,7 +36,7 @@ pub async fn one(
     check_data(api, message.data)?;
     let once = once_key(parts, holder, name)?;
     let work =
-        async { begin(api, holder, name, message, once.as_ref())?.reply().await.map(OnceAnswer::from) };
+        async { begin(api, holder.key(), name, message, once.as_ref())?.reply().await.map(OnceAnswer::from) };
     run_once(api, once.as_ref(), work).await.map(json)
 }
 
@@ -84,7 +85,7 @@ async fn send_all(
             check_data(api, item.data)?;
             let once = once.map(|once| once.part(number));
             let message = MessageBody { data: item.data, retain: false, message_id: item.message_id.clone() };
-            begin(api, holder, &item.channel, message, once.as_ref())
+            begin(api, holder.key(), &item.channel, message, once.as_ref())
         })
         .collect();
     let mut replies = Vec::with_capacity(begun.len());
@@ -123,14 +124,14 @@ fn check_data(api: &HttpApi, data: &str) -> Result<(), Refusal> {
 }
 
 /// A message that a shard has.
-enum BegunPublish {
+pub enum BegunPublish {
     Delivered(oneshot::Receiver<u32>),
     /// To a channel with history.
     Stored(oneshot::Receiver<Result<Vec<u8>, Refusal>>),
 }
 
 impl BegunPublish {
-    async fn reply(self) -> Result<Vec<u8>, Refusal> {
+    pub async fn reply(self) -> Result<Vec<u8>, Refusal> {
         match self {
             BegunPublish::Delivered(waiting) => {
                 let receivers = waiting.await.map_err(|_| stopping())?;
@@ -141,9 +142,10 @@ impl BegunPublish {
     }
 }
 
-fn begin(
+/// Gives a message to the shard of its channel.
+pub fn begin(
     api: &HttpApi,
-    holder: &KeyHolder<'_>,
+    key: Option<&Arc<str>>,
     name: &str,
     message: MessageBody<'_>,
     once: Option<&OnceKey>,
@@ -152,7 +154,7 @@ fn begin(
     let shard = name.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte as usize));
     let shard = shard % api.shards.len();
     if message.retain || history::limits(api, name)?.is_some() {
-        return history::publish(api, shard, holder, name, &message, once).map(BegunPublish::Stored);
+        return history::publish(api, shard, key, name, &message, once).map(BegunPublish::Stored);
     }
     let (answer, waiting) = oneshot::channel();
     let input = HttpPublish { channel: name.into(), data: message.data.as_bytes().to_vec(), answer };

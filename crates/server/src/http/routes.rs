@@ -7,8 +7,10 @@ use http::{Extensions, Method};
 use tavern_wire::error::{Code, Refusal};
 
 /// `{}` stands for one segment, a final `*` for any rest.
-pub const ROUTES: [(&str, &[&str]); 65] = [
+pub const ROUTES: [(&str, &[&str]); 67] = [
     ("/", &["GET"]),
+    ("/app/{}", &["GET"]),
+    ("/apps/*", &["GET", "POST"]),
     ("/assets/*", &["GET"]),
     ("/client.js", &["GET"]),
     ("/demo", &["GET"]),

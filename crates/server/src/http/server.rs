@@ -11,6 +11,8 @@ use super::{
     client, connect, dashboard, demo, docs_site, engineio, openapi, origin, overview, party, rest, routes,
     session, stream,
 };
+#[cfg(feature = "pusher")]
+use super::{pusher, pusher_api};
 use crate::connections::{AddressSlot, ConnectionSlot};
 use crate::health::is_bus_up;
 use crate::shard::input::CommandAnswer;
@@ -388,6 +390,10 @@ async fn route(connection: &Arc<HttpConnection>, mut request: Request<Incoming>)
     match (method.as_str(), path.as_str()) {
         (_, "/v1/connect") => connect::connect(connection, request).await,
         (_, "/engine.io/") => engineio::answer(connection, request).await,
+        #[cfg(feature = "pusher")]
+        (_, path) if path.starts_with("/app/") => pusher::socket(connection, request).await,
+        #[cfg(feature = "pusher")]
+        (_, path) if path.starts_with("/apps/") => pusher_api::answer(connection, request).await,
         ("GET", "/v1/stream") => stream::stream(connection, &request.into_parts().0).await,
         ("POST", "/v1/command") => {
             let (parts, body) = request.into_parts();

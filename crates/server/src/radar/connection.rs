@@ -3,8 +3,8 @@
 //! Must hold: a client that does not read makes the session wait, not the memory grow; whatever closes it, it is closed once.
 
 use super::registry::{EngineFlags, UNAUTHENTICATED_BYTES};
-use super::socket::{EngineSocket, SocketEvent};
 use crate::byte_budget::ReservedBytes;
+use crate::gateway::{GatewaySocket, SocketEvent};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ pub enum EngineInput {
     /// The packets of a `POST`.
     Post(Vec<(PacketKind, String)>, oneshot::Sender<PostAnswer>),
     /// The socket of an upgrade.
-    Socket(Box<EngineSocket>),
+    Socket(Box<GatewaySocket>),
 }
 
 pub struct EngineConnection {
@@ -51,7 +51,7 @@ pub struct EngineConnection {
     undelivered: VecDeque<String>,
     poll: Option<oneshot::Sender<PollAnswer>>,
     post: Option<oneshot::Sender<PostAnswer>>,
-    socket: Option<EngineSocket>,
+    socket: Option<GatewaySocket>,
     /// The socket is an upgrade that is not complete.
     probe: Option<UpgradeProbe>,
     ping_at: Instant,
@@ -118,7 +118,7 @@ impl EngineConnection {
     }
 
     /// The connection begins with a socket.
-    pub fn begin_on(&mut self, socket: EngineSocket, open: Vec<u8>) {
+    pub fn begin_on(&mut self, socket: GatewaySocket, open: Vec<u8>) {
         self.socket = Some(socket);
         self.push_packet(open);
     }
@@ -224,7 +224,7 @@ impl EngineConnection {
     }
 
     /// A socket for an upgrade; a second one is closed.
-    fn connected(&mut self, socket: EngineSocket) {
+    fn connected(&mut self, socket: GatewaySocket) {
         if self.socket.is_some() {
             tokio::spawn(timeout(GOODBYE, socket.close()));
             return;
@@ -413,7 +413,7 @@ impl EngineConnection {
     }
 }
 
-async fn next_of(socket: &mut Option<EngineSocket>, max: usize) -> SocketEvent {
+async fn next_of(socket: &mut Option<GatewaySocket>, max: usize) -> SocketEvent {
     match socket {
         Some(socket) => socket.next(max).await,
         None => std::future::pending().await,

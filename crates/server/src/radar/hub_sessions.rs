@@ -2,17 +2,18 @@
 //! a user, may listen before the user is known.
 //! Must hold: one command is under way at a time; what the hub gives first is sent first.
 
-use super::link::HubLink;
 use super::login::{LoginStep, RadarLogin};
 use super::registry::RadarServer;
 use super::scopes::{RadarScopes, SessionRole};
+use crate::gateway::HubLink;
 use crate::random::random_bits;
 use crate::shard::input::{GatewayCommand, GatewayOutput};
 use std::sync::Arc;
 use tavern_domain::{AddressGroup, ClientId};
 use tavern_wire::error::Code;
+use tavern_wire::gateway::{self, HubReply};
 use tavern_wire::json::{Op, ParsedCommand};
-use tavern_wire::radar::{self, HubReply, RadarFrames, RadarRequest, StampSource};
+use tavern_wire::radar::{RadarFrames, RadarRequest, StampSource};
 use tokio::sync::mpsc;
 
 pub struct HubSessions {
@@ -141,7 +142,7 @@ impl HubSessions {
             let Some(link) = self.link(role) else { return Err(RadarFailure::Ended) };
             match link.next().await {
                 Some(GatewayOutput::Reply(reply)) => {
-                    return match radar::read_reply(&reply) {
+                    return match gateway::read_reply(&reply) {
                         HubReply::Done(body) => Ok(body.to_owned()),
                         HubReply::Refused(code) => Err(RadarFailure::Refused(code)),
                     };
@@ -157,7 +158,9 @@ impl HubSessions {
     pub fn output(&mut self, output: Option<GatewayOutput>) -> RadarResult<()> {
         match output {
             Some(GatewayOutput::Events(bytes)) => {
-                self.write_with(|scopes, out| radar::read_events(&bytes, |event| scopes.apply(&event, out)));
+                self.write_with(|scopes, out| {
+                    gateway::read_events(&bytes, |event| scopes.apply(&event, out))
+                });
                 Ok(())
             }
             Some(GatewayOutput::Ended(reason)) => {

@@ -1,9 +1,9 @@
 //! Who a Radar client is: the user of the token that its requests carry. In dev mode any user, by the id in its requests.
 //! Must hold: one connection acts for one user; a request with another user's token or id is refused.
 
-use super::registry::RadarSources;
 use crate::auth::{AuthError, Credential};
 use crate::config::ServerMode;
+use crate::gateway::GatewaySources;
 use tavern_domain::{AddressGroup, Identity};
 use tavern_wire::radar::RadarRequest;
 
@@ -32,7 +32,7 @@ impl RadarLogin {
     /// Checks the token and the user of a request.
     pub fn check(
         &mut self,
-        sources: &RadarSources,
+        sources: &GatewaySources,
         address: Option<AddressGroup>,
         request: &RadarRequest<'_>,
     ) -> LoginStep {
@@ -55,7 +55,7 @@ impl RadarLogin {
 
     fn check_token(
         &mut self,
-        sources: &RadarSources,
+        sources: &GatewaySources,
         address: Option<AddressGroup>,
         token: Option<&str>,
     ) -> LoginStep {
@@ -90,7 +90,7 @@ impl RadarLogin {
 }
 
 /// Tokens only: an API key is for servers, and must not be in a page.
-fn admit(sources: &RadarSources, token: &str) -> Result<Identity, AuthError> {
+fn admit(sources: &GatewaySources, token: &str) -> Result<Identity, AuthError> {
     match Credential::of(token) {
         credential @ Credential::Token(_) => {
             sources.authenticator.admit_now(&credential, sources.now()).unwrap_or(Err(AuthError::Malformed))

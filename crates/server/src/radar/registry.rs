@@ -4,22 +4,16 @@
 use super::connection::{EngineConnection, EngineInput};
 use super::hub_sessions::HubSessions;
 use super::session::RadarSession;
-use super::socket::EngineSocket;
-use crate::auth::Authenticator;
-use crate::byte_budget::{ByteBudget, ReservedBytes};
-use crate::clock::NodeClock;
-use crate::config::Config;
+use crate::byte_budget::ReservedBytes;
 use crate::connections::ConnectionSlot;
+use crate::gateway::{GatewaySocket, GatewaySources};
 use crate::metrics::{MetricKind, MetricSource, Series};
 use crate::random::random_bits;
-use crate::shard::Shards;
 use crate::supervisor::panics;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tavern_domain::{AddressGroup, ClientId, Time};
-use tavern_hub::Node;
-use tavern_store::Clock;
+use tavern_domain::{AddressGroup, ClientId};
 use tavern_wire::engineio::{Handshake, write_open};
 use tokio::sync::mpsc;
 
@@ -30,24 +24,8 @@ const MESSAGES: usize = 16;
 /// What a connection may hold before its first accepted request: its message, its task and its queues.
 pub const UNAUTHENTICATED_BYTES: usize = 16 * 1024;
 
-/// The parts of the server that Radar's clients use.
-pub struct RadarSources {
-    pub config: Arc<Config>,
-    pub node: Arc<Node>,
-    pub shards: Shards,
-    pub clock: Arc<NodeClock>,
-    pub authenticator: Arc<Authenticator>,
-    pub unauthenticated: Arc<ByteBudget>,
-}
-
-impl RadarSources {
-    pub fn now(&self) -> Time {
-        self.clock.now()
-    }
-}
-
 pub struct RadarServer {
-    pub sources: RadarSources,
+    pub sources: GatewaySources,
     connections: Mutex<HashMap<ClientId, EngineHandle>>,
 }
 
@@ -81,7 +59,7 @@ impl Drop for Registration {
 }
 
 impl RadarServer {
-    pub fn new(sources: RadarSources) -> Arc<RadarServer> {
+    pub fn new(sources: GatewaySources) -> Arc<RadarServer> {
         Arc::new(RadarServer { sources, connections: Mutex::default() })
     }
 
@@ -97,7 +75,7 @@ impl RadarServer {
         self: &Arc<RadarServer>,
         address: Option<AddressGroup>,
         slot: ConnectionSlot,
-        socket: Option<EngineSocket>,
+        socket: Option<GatewaySocket>,
     ) -> Option<Vec<u8>> {
         let reserved: ReservedBytes = self.sources.unauthenticated.reserve(UNAUTHENTICATED_BYTES)?;
         let sid = ClientId::from_random(random_bits());

@@ -2,7 +2,8 @@
 //! messages.
 
 use std::collections::HashMap;
-use tavern_wire::radar::{HubEvent, RadarFrames, RadarRoom, status_of};
+use tavern_wire::gateway::HubEvent;
+use tavern_wire::radar::{RadarFrames, RadarRoom, status_of};
 
 #[derive(Default)]
 pub struct RadarScopes {

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tavern_domain::limits;
 use tavern_wire::error::Code;
+use tavern_wire::gateway::{self, HubMembers};
 use tavern_wire::json::{
     HelloRequest, HistoryRequest, JoinRequest, Op, PublishRequest, SubscribeRequest, SubscribeTarget,
     WhoRequest,
 };
 use tavern_wire::radar::{
-    self, AnswerVersion, ClientDetails, HubMembers, PresentUsers, RadarOp, RadarRequest, RadarRoom,
-    RadarScope, ScopeKind, StatusValues,
+    self, AnswerVersion, ClientDetails, PresentUsers, RadarOp, RadarRequest, RadarRoom, RadarScope,
+    ScopeKind, StatusValues,
 };
 use tokio::sync::mpsc;
 
@@ -192,7 +193,7 @@ impl RadarSession {
                 limit: Some(limits::PAGE_ENTRIES),
             });
             let body = self.hub.run_in(role, who).await?;
-            let members = radar::read_members(&body);
+            let members = gateway::read_members(&body);
             self.add_members(&mut users, channel, &members);
             after = members.next.map(|next| next.into_owned());
             if after.is_none() {
@@ -206,7 +207,7 @@ impl RadarSession {
     /// Announces who is there, then answers with all of them.
     async fn sync_presence(&mut self, request: &RadarRequest<'_>, channel: &str) -> RadarResult<()> {
         let body = self.watch(request, channel).await?;
-        let members = radar::read_members(&body);
+        let members = gateway::read_members(&body);
         let mut users = PresentUsers::new(request.version);
         self.add_members(&mut users, channel, &members);
         self.hub.write(|out| out.ack(request.ack));
@@ -235,7 +236,7 @@ impl RadarSession {
             None => self.hub.listening_role(),
         };
         let body = self.hub.run_in(role, subscribe_op(channel, true)).await?;
-        let members = radar::read_members(&body);
+        let members = gateway::read_members(&body);
         let is_known = self.hub.scopes.room(channel).is_some();
         if !is_known {
             let mut room = Box::new(RadarRoom::new(&request.to));
@@ -263,7 +264,7 @@ impl RadarSession {
                 Err(RadarFailure::Refused(_)) => continue,
                 Err(ended) => return Err(ended),
             };
-            let members = radar::read_members(&body);
+            let members = gateway::read_members(&body);
             self.hub.write_with(|scopes, out| {
                 if let Some(room) = scopes.room(&channel) {
                     room.load(&members, out);
@@ -285,7 +286,7 @@ impl RadarSession {
         }
         let role = self.hub.listening_role();
         let body = self.hub.run_in(role, subscribe_op(channel, false)).await?;
-        let used = radar::read_substitute(&body).unwrap_or_else(|| channel.to_owned());
+        let used = gateway::read_substitute(&body).unwrap_or_else(|| channel.to_owned());
         self.hub.scopes.listen(used, ListenedScope { to: request.to.to_string(), role, content });
         Ok(())
     }
@@ -324,7 +325,7 @@ impl RadarSession {
                     Err(RadarFailure::Refused(Code::NotFound)) => break,
                     Err(failed) => return Err(failed),
                 };
-            let page = radar::read_page(&body);
+            let page = gateway::read_page(&body);
             page.messages.iter().for_each(|message| values.add(message.data, message.from.as_ref()));
             match page.messages.last().filter(|_| page.more) {
                 Some(last) => after = last.offset,
@@ -351,7 +352,7 @@ impl RadarSession {
             Err(RadarFailure::Refused(Code::NotFound)) => String::new(),
             Err(failed) => return Err(failed),
         };
-        let page = radar::read_page(&body);
+        let page = gateway::read_page(&body);
         if let Some(ListenedScope { content: ScopeContent::Messages(known), .. }) =
             self.hub.scopes.listened(channel)
         {

@@ -36,6 +36,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "serde_json",
         ],
     ),
+    ("crates/pusher", &["tavern-domain", "tavern-wire", "serde", "serde_json"]),
     ("crates/hub", &["tavern-domain", "tavern-wire", "tavern-store", "serde_json"]),
     ("crates/sim", &["tavern-domain", "tavern-wire", "tavern-store", "tavern-hub", "serde_json"]),
     ("crates/client", &["tavern-domain", "tavern-wire", "tokio", "hyper", "serde", "serde_json"]),
@@ -48,6 +49,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tavern-engines",
             "tavern-local",
             "tavern-hub",
+            "tavern-pusher",
             "tokio",
             "mio",
             "hyper",
@@ -68,6 +70,7 @@ const WATCHED: &[&str] = &[
     "tavern-engines",
     "tavern-local",
     "tavern-hub",
+    "tavern-pusher",
     "tavern-bench",
     "tavern",
     "tokio",
@@ -82,7 +85,7 @@ const WATCHED: &[&str] = &[
 ];
 
 /// The crates of the server. A type name is defined once in all of them together.
-const SERVER_CRATES: &[&str] = &["domain", "wire", "store", "engines", "hub", "server", "sim"];
+const SERVER_CRATES: &[&str] = &["domain", "wire", "store", "engines", "hub", "pusher", "server", "sim"];
 
 /// The crates that other programs use. A public name here repeats a name of the server only when it is in `SHARED_NAMES`.
 const LIBRARIES: &[&str] = &["client", "local"];

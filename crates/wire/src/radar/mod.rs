@@ -2,16 +2,11 @@
 //! answers and events out. What a request does is decided elsewhere.
 //! Must hold: the bytes of values, user data and client data are passed on unchanged; a token is never echoed.
 
-mod event;
 mod request;
 mod room;
 mod state;
 mod write;
 
-pub use event::{
-    HubEvent, HubMember, HubMembers, HubPage, HubReply, read_events, read_members, read_page, read_reply,
-    read_substitute,
-};
 pub use request::{AnswerVersion, RadarOp, RadarRequest, RadarScope, ScopeKind, parse_batch, parse_request};
 pub use room::RadarRoom;
 pub use state::{ClientDetails, message_payload, status_payload};

@@ -2,9 +2,9 @@
 //! events about departures name types that Tavern's do not carry, so they are remembered here.
 //! Must hold: a client gets each arrival once; only users who were there depart.
 
-use super::event::{HubEntry, HubEvent, HubMembers};
 use super::state::ClientDetails;
 use super::write::RadarFrames;
+use crate::gateway::{HubEntry, HubEvent, HubMembers};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -195,9 +195,9 @@ fn clients_of<'m>(members: &'m HubMembers<'_>) -> impl Iterator<Item = (&'m str,
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::{read_events, read_members};
     use super::super::write::StampSource;
     use super::*;
+    use crate::gateway::{read_events, read_members};
 
     const TWO: &str = r#"{"version":4,"users":[{"user":"ann","clients":[{"client":"a1","state":{"userType":2}}]},{"user":"bob","clients":[{"client":"b1","state":null},{"client":"b2","state":null}]}],"count":2}"#;
 

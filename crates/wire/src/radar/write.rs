@@ -1,9 +1,9 @@
 //! Answers and events as a Radar client expects them, each one frame of JSON.
 
-use super::event::{HubMembers, HubSender, KeptMessage};
+use super::AnswerVersion;
 use super::request::id_text;
 use super::state::{ClientDetails, PayloadFields, quoted};
-use super::{AnswerVersion, HubMember};
+use crate::gateway::{HubMember, HubMembers, HubSender, KeptMessage};
 use crate::json::string;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -254,8 +254,8 @@ impl StatusValues {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::read_members;
     use super::*;
+    use crate::gateway::read_members;
 
     fn check(write: impl FnOnce(&mut RadarFrames<'_>), expected: &[&str]) {
         let stamps = StampSource { client: "own", sentry: "a", now_ms: 1_794_737_300_123, random: &|| 0xabc };

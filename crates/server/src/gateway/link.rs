@@ -1,11 +1,13 @@
-//! The session of a Radar client in the hub, as a gateway has it: commands in, replies and events out.
+//! One session of a gateway in the hub: commands in, replies and events out.
 //! Must hold: the session ends when this is dropped.
 
-use super::registry::RadarSources;
+use super::GatewaySources;
 use crate::shard::Shards;
 use crate::shard::input::{GatewayCommand, GatewayOutput, OpenGateway, ShardInput};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 use tavern_domain::{AddressGroup, ClientId, Identity};
 use tavern_hub::LinkId;
 use tokio::sync::{mpsc, oneshot};
@@ -25,7 +27,7 @@ pub struct HubLink {
 impl HubLink {
     /// Opens a session. The reply to its hello is the first output. None: the server is stopping or overloaded.
     pub async fn open(
-        sources: &RadarSources,
+        sources: &GatewaySources,
         identity: Identity,
         address: Option<AddressGroup>,
         client: ClientId,
@@ -48,11 +50,16 @@ impl HubLink {
 
     /// The next output. None: the session has ended.
     pub async fn next(&mut self) -> Option<GatewayOutput> {
-        let output = self.output.recv().await;
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// For one that waits for several sessions.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<GatewayOutput>> {
+        let output = ready!(self.output.poll_recv(context));
         if self.wants_room.swap(false, Ordering::AcqRel) {
             self.shards.force(self.shard, ShardInput::GatewayRoom(self.link, self.client));
         }
-        output
+        Poll::Ready(output)
     }
 }
 

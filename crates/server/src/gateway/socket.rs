@@ -1,4 +1,4 @@
-//! The WebSocket of an Engine.IO connection: text messages in and out. Pings of the protocol below are answered.
+//! The WebSocket of a gateway: text messages in and out. Pings of the protocol below are answered.
 //! Must hold: reading can be cancelled at any await; a message has no more bytes than allowed.
 
 use crate::connections::ConnectionSlot;
@@ -7,11 +7,12 @@ use hyper_util::rt::TokioIo;
 use std::time::Duration;
 use tavern_wire::ws::{self, Opcode, Role, WsError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 4 * 1024;
 
-pub struct EngineSocket {
+pub struct GatewaySocket {
     io: TokioIo<Upgraded>,
     input: Vec<u8>,
     /// The fragments of a message that is not complete.
@@ -19,6 +20,8 @@ pub struct EngineSocket {
     is_fragmented: bool,
     /// Control frames to be written with the next message.
     control: Vec<u8>,
+    /// When the client was last heard.
+    heard: Instant,
     /// Its slot in the counts of connections, if the connection has another one.
     _slot: Option<ConnectionSlot>,
 }
@@ -32,21 +35,22 @@ pub enum SocketEvent {
     Closed,
 }
 
-impl EngineSocket {
-    pub fn new(upgraded: Upgraded) -> EngineSocket {
-        EngineSocket {
+impl GatewaySocket {
+    pub fn new(upgraded: Upgraded) -> GatewaySocket {
+        GatewaySocket {
             io: TokioIo::new(upgraded),
             input: Vec::new(),
             message: Vec::new(),
             is_fragmented: false,
             control: Vec::new(),
+            heard: Instant::now(),
             _slot: None,
         }
     }
 
     /// A socket that gives its slot back when it is dropped.
-    pub fn counted(upgraded: Upgraded, slot: ConnectionSlot) -> EngineSocket {
-        EngineSocket { _slot: Some(slot), ..EngineSocket::new(upgraded) }
+    pub fn counted(upgraded: Upgraded, slot: ConnectionSlot) -> GatewaySocket {
+        GatewaySocket { _slot: Some(slot), ..GatewaySocket::new(upgraded) }
     }
 
     /// The next message. Every error closes the socket.
@@ -64,7 +68,7 @@ impl EngineSocket {
             self.input.reserve(READ_BYTES);
             match self.io.read_buf(&mut self.input).await {
                 Ok(0) | Err(_) => return SocketEvent::Closed,
-                Ok(_) => {}
+                Ok(_) => self.heard = Instant::now(),
             }
         }
     }
@@ -109,20 +113,33 @@ impl EngineSocket {
         }
     }
 
-    /// Writes packets, each a message.
-    pub async fn write(&mut self, packets: &[Vec<u8>]) -> std::io::Result<()> {
+    /// Writes these, each as a message.
+    pub async fn write(&mut self, messages: &[Vec<u8>]) -> std::io::Result<()> {
         let mut bytes = std::mem::take(&mut self.control);
-        for packet in packets {
-            ws::write_head(&mut bytes, Opcode::Text, packet.len());
-            bytes.extend_from_slice(packet);
+        for message in messages {
+            ws::write_head(&mut bytes, Opcode::Text, message.len());
+            bytes.extend_from_slice(message);
         }
         self.io.write_all(&bytes).await?;
         self.io.flush().await
     }
 
+    pub fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    /// Adds a ping to what is written next; every client library answers it.
+    pub fn ping(&mut self) {
+        ws::write_head(&mut self.control, Opcode::Ping, 0);
+    }
+
     /// Says goodbye; the other side may be gone.
-    pub async fn close(mut self) {
-        ws::write_close(&mut self.control, 1000, "");
+    pub async fn close(self) {
+        self.close_with(1000, "").await;
+    }
+
+    pub async fn close_with(mut self, code: u16, reason: &str) {
+        ws::write_close(&mut self.control, code, reason);
         let _ = self.write(&[]).await;
         let _ = self.io.shutdown().await;
     }

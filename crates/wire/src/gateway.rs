@@ -1,5 +1,5 @@
-//! What a hub session gets, read back as values: replies, events, the members of a channel, pages of history. The server wrote
-//! it; what cannot be read is skipped.
+//! What the hub session of a gateway gets, read back as values: replies, events, the members of a channel, pages of history.
+//! The server wrote it; what cannot be read is skipped.
 
 use crate::error::Code;
 use serde::Deserialize;

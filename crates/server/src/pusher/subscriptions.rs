@@ -1,0 +1,275 @@
+//! Subscribing and unsubscribing of a Pusher client. A presence channel is joined first and watched afterwards, so that the
+//! list of members has the client itself, and every later change follows it.
+
+use super::client::PusherClient;
+use super::connection::SocketEnd;
+use super::delivery::ServedChannel;
+use super::sessions::{LISTENER, SessionFault, SessionNumber};
+use tavern_domain::limits::PAGE_ENTRIES;
+use tavern_pusher::{
+    ChannelAccess, PresenceMembers, PusherChannel, PusherError, SignatureCheck, SubscribeData, channel_event,
+    parse_channel_data, read_message, subscribed_to_presence, subscription_error, subscription_succeeded,
+};
+use tavern_wire::error::Code;
+use tavern_wire::gateway;
+use tavern_wire::json::{HistoryRequest, JoinRequest, Op, SubscribeRequest, SubscribeTarget, WhoRequest};
+
+/// Messages of a cache channel that are searched for the last event of a server.
+const CACHE_MESSAGES: u64 = 16;
+/// Pages of members that are read.
+const PAGES_MAX: usize = 64;
+
+/// Why a subscription is refused.
+enum Refused {
+    Signature,
+    Data(&'static str),
+    Code(Code),
+}
+
+type Checked<T> = Result<T, Refused>;
+
+/// What a subscription needs beyond its channel.
+struct Member {
+    user: String,
+    state: Option<String>,
+}
+
+impl PusherClient {
+    pub(super) async fn subscribe(&mut self, data: SubscribeData) -> Result<(), SocketEnd> {
+        let Some(channel) = PusherChannel::parse(&data.channel) else {
+            let message = "a channel name has 1 to 200 letters, digits and _-=@,.;";
+            return self.refuse(&PusherError::refusal(message));
+        };
+        let Some(name) = channel.in_tavern(&self.app) else {
+            return self.refuse_subscription(channel.name, Refused::Data("the user id is not allowed"));
+        };
+        if self.channels.contains_key(&name) {
+            let message = format!("Existing subscription to channel {}", channel.name);
+            return self.refuse(&PusherError::refusal(message));
+        }
+        let done = match self.check(&channel, &data) {
+            Ok(member) => self.begin_subscription(&channel, &name, member).await,
+            Err(refused) => Err(SubscribeFault::Refused(refused)),
+        };
+        match done {
+            Ok(()) => Ok(()),
+            Err(SubscribeFault::Refused(refused)) => self.refuse_subscription(channel.name, refused),
+            Err(SubscribeFault::End(end)) => Err(end),
+        }
+    }
+
+    fn refuse_subscription(&mut self, channel: &str, refused: Refused) -> Result<(), SocketEnd> {
+        let (kind, message, status) = match refused {
+            Refused::Signature => ("AuthError", "the signature does not fit socket, channel and data", 401),
+            Refused::Data(message) => ("DataError", message, 400),
+            Refused::Code(code) => match code {
+                Code::RateLimited => ("LimitReached", "too many commands per second; retry later", 429),
+                Code::TooLarge => ("LimitReached", "too many channels or users, or too much user_info", 413),
+                code => ("ServerError", code.description(), code.http_status()),
+            },
+        };
+        self.out.push(subscription_error(channel, kind, message, status));
+        Ok(())
+    }
+
+    /// Checks the signature, and who the member of a presence channel is.
+    fn check(&mut self, channel: &PusherChannel<'_>, data: &SubscribeData) -> Checked<Option<Member>> {
+        if let Some(id) = channel.user_id() {
+            let is_own = self.user.as_ref().is_some_and(|(own, _)| own == id);
+            return if is_own { Ok(None) } else { Err(Refused::Signature) };
+        }
+        if !channel.needs_signature() {
+            return Ok(None);
+        }
+        let is_presence = channel.access == ChannelAccess::Presence;
+        let text = data.channel_data.as_deref();
+        let signed = SignatureCheck::subscription(&self.id, channel.name, text);
+        if !data.auth.as_deref().is_some_and(|auth| self.app.has_signed(auth, &signed)) {
+            return Err(Refused::Signature);
+        }
+        self.is_authenticated = true;
+        if !is_presence {
+            return Ok(None);
+        }
+        let Some(found) = text.and_then(parse_channel_data) else {
+            return Err(Refused::Data("channel_data is not JSON with a user_id"));
+        };
+        match self.app.user(&found.user_id) {
+            Some(user) => Ok(Some(Member { user, state: found.user_info.map(|info| info.get().to_owned()) })),
+            None => {
+                Err(Refused::Data("the user_id is not allowed: it has control characters, or is too long"))
+            }
+        }
+    }
+
+    async fn begin_subscription(
+        &mut self,
+        channel: &PusherChannel<'_>,
+        name: &str,
+        member: Option<Member>,
+    ) -> Result<(), SubscribeFault> {
+        let session = match (channel.access, &self.user) {
+            (ChannelAccess::User, Some((_, session))) => *session,
+            _ => LISTENER,
+        };
+        let joined = match member {
+            None => None,
+            Some(member) => Some(self.join(name, member).await?),
+        };
+        // Known before the reply: what comes after it is for the client.
+        let mut served = ServedChannel::new(channel, session, joined.unwrap_or(LISTENER));
+        let target = SubscribeTarget::Channel(name.to_owned().into());
+        let subscribe = SubscribeRequest { target, presence: joined.is_some(), since: None, last: None };
+        let body = match self.run(session, Op::Subscribe(subscribe)).await {
+            Ok(body) => body,
+            Err(fault) => {
+                if let Some(joined) = joined {
+                    self.leave(name, joined).await?;
+                }
+                return Err(fault.into());
+            }
+        };
+        if joined.is_some() {
+            let mut members = PresenceMembers::default();
+            let page = gateway::read_members(&body);
+            members.load(&self.app, &page, true);
+            self.load_more(name, &mut members, page.next.map(|next| next.into_owned())).await?;
+            self.out.push(subscribed_to_presence(channel.name, &members));
+            served.members = Some(members);
+        } else {
+            self.out.push(subscription_succeeded(channel.name));
+        }
+        self.channels.insert(name.to_owned(), served);
+        if channel.is_cache {
+            self.send_cached(channel.name, name, gateway::read_page(&body).offset).await?;
+        }
+        Ok(())
+    }
+
+    async fn join(&mut self, name: &str, member: Member) -> Result<SessionNumber, SubscribeFault> {
+        let session = self.open(Some(&member.user)).await?;
+        let join = JoinRequest { channel: name.to_owned().into(), state: member.state.map(Into::into) };
+        match self.run(session, Op::Join(join)).await {
+            Ok(_) => Ok(session),
+            Err(fault) => {
+                self.sessions.release(session);
+                Err(fault.into())
+            }
+        }
+    }
+
+    async fn leave(&mut self, name: &str, session: SessionNumber) -> Result<(), SubscribeFault> {
+        let left = self.run(session, Op::Leave { channel: name.to_owned().into() }).await;
+        self.sessions.release(session);
+        match left {
+            Err(SessionFault::Ended(error)) => Err(SubscribeFault::End(SocketEnd::Told(error))),
+            // One that is refused still happens, or there was nothing to leave.
+            _ => Ok(()),
+        }
+    }
+
+    /// The pages after the first one.
+    async fn load_more(
+        &mut self,
+        name: &str,
+        members: &mut PresenceMembers,
+        mut after: Option<String>,
+    ) -> Result<(), SubscribeFault> {
+        for _ in 0..PAGES_MAX {
+            let Some(last) = after.take() else { break };
+            let body = self.run(LISTENER, who(name, Some(last))).await?;
+            let page = gateway::read_members(&body);
+            members.load(&self.app, &page, false);
+            after = page.next.map(|next| next.into_owned());
+        }
+        Ok(())
+    }
+
+    /// The last event of a cache channel, or that there is none.
+    async fn send_cached(&mut self, channel: &str, name: &str, offset: u64) -> Result<(), SubscribeFault> {
+        let history = HistoryRequest {
+            channel: name.to_owned().into(),
+            after: None,
+            before: Some(offset.saturating_add(1)),
+            limit: Some(CACHE_MESSAGES),
+        };
+        let body = match self.run(LISTENER, Op::History(history)).await {
+            Ok(body) => body,
+            // The kind keeps no history: there is never a last event.
+            Err(SessionFault::Refused(Code::NotFound)) => String::new(),
+            Err(fault) => return Err(fault.into()),
+        };
+        let page = gateway::read_page(&body);
+        let messages = page.messages.iter().rev().map(|message| read_message(message.data));
+        let frame = match messages.into_iter().find(|event| !event.event.starts_with("client-")) {
+            Some(event) => channel_event(&event.event, channel, &event.data, None),
+            None => channel_event("pusher:cache_miss", channel, "{}", None),
+        };
+        self.out.push(frame);
+        Ok(())
+    }
+
+    pub(super) async fn unsubscribe(&mut self, channel: &str) -> Result<(), SocketEnd> {
+        let name = PusherChannel::parse(channel).and_then(|channel| channel.in_tavern(&self.app));
+        let Some((name, served)) = name.and_then(|name| self.channels.remove_entry(&name)) else {
+            return Ok(());
+        };
+        let is_presence = served.members.is_some();
+        let target = SubscribeTarget::Channel(name.clone().into());
+        let done = self.run(served.session, Op::Unsubscribe(target)).await;
+        if is_presence && let Err(SubscribeFault::End(end)) = self.leave(&name, served.member).await {
+            return Err(end);
+        }
+        match done {
+            Err(SessionFault::Ended(error)) => Err(SocketEnd::Told(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the members of channels again whose events were lost.
+    pub async fn read_stale(&mut self) -> Result<(), SocketEnd> {
+        while let Some(name) =
+            self.channels.iter().find(|(_, served)| served.is_stale).map(|(name, _)| name.clone())
+        {
+            let mut fresh = PresenceMembers::default();
+            match self.run(LISTENER, who(&name, None)).await {
+                Ok(body) => {
+                    let page = gateway::read_members(&body);
+                    fresh.load(&self.app, &page, true);
+                    let after = page.next.map(|next| next.into_owned());
+                    if let Err(SubscribeFault::End(end)) = self.load_more(&name, &mut fresh, after).await {
+                        return Err(end);
+                    }
+                    self.replace_members(&name, fresh);
+                }
+                // A client that cannot be told what it missed has to begin again.
+                Err(SessionFault::Refused(_)) => return Err(SocketEnd::Told(PusherError::RECONNECT)),
+                Err(SessionFault::Ended(error)) => return Err(SocketEnd::Told(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+enum SubscribeFault {
+    Refused(Refused),
+    End(SocketEnd),
+}
+
+impl From<SessionFault> for SubscribeFault {
+    fn from(fault: SessionFault) -> SubscribeFault {
+        match fault {
+            SessionFault::Refused(code) => SubscribeFault::Refused(Refused::Code(code)),
+            SessionFault::Ended(error) => SubscribeFault::End(SocketEnd::Told(error)),
+        }
+    }
+}
+
+fn who(name: &str, after: Option<String>) -> Op<'static> {
+    Op::Who(WhoRequest {
+        channel: name.to_owned().into(),
+        counts_only: false,
+        after: after.map(Into::into),
+        limit: Some(PAGE_ENTRIES),
+    })
+}
