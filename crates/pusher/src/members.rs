@@ -4,6 +4,7 @@
 use crate::app::PusherApp;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use tavern_wire::gateway::{HubEvent, HubMembers};
 
 #[derive(Debug, Default)]
@@ -80,11 +81,10 @@ impl PresenceMembers {
         state: Option<&RawValue>,
         tell: &mut impl FnMut(MemberChange<'_>),
     ) {
-        let user_id = app.user_id(user);
-        if !self.users.contains_key(&user_id) {
+        if let Entry::Vacant(place) = self.users.entry(app.user_id(user)) {
             let user_info = owned(state);
-            tell(MemberChange::Added { user_id: &user_id, user_info: &user_info });
-            self.users.insert(user_id, user_info);
+            tell(MemberChange::Added { user_id: place.key(), user_info: &user_info });
+            place.insert(user_info);
         }
     }
 
