@@ -1,6 +1,7 @@
 //! The Pusher protocol for the gateway in `tavern`: frames of clients (protocol 7), signatures, requests of app servers, and
 //! how channels, users and messages map to Tavern's. Knows no socket, clock or hub.
 //! Must hold: what comes from outside is bounded before it is kept; secrets are compared in constant time.
+#![forbid(unsafe_code)]
 
 mod app;
 mod channel;

@@ -204,14 +204,14 @@ pub fn write_channel(facts: &ChannelFacts) -> Vec<u8> {
 
 pub fn write_users<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<u8> {
     #[derive(Serialize)]
-    struct User<'a> {
+    struct MemberId<'a> {
         id: &'a str,
     }
     #[derive(Serialize)]
-    struct Users<'a> {
-        users: Vec<User<'a>>,
+    struct UsersReply<'a> {
+        users: Vec<MemberId<'a>>,
     }
-    json(Users { users: ids.map(|id| User { id }).collect() })
+    json(UsersReply { users: ids.map(|id| MemberId { id }).collect() })
 }
 
 pub fn write_error(message: &str) -> Vec<u8> {
