@@ -216,10 +216,10 @@ pub fn write_users<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<u8> {
 
 pub fn write_error(message: &str) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Refused<'a> {
+    struct ErrorReply<'a> {
         error: &'a str,
     }
-    json(Refused { error: message })
+    json(ErrorReply { error: message })
 }
 
 #[cfg(test)]

@@ -51,12 +51,12 @@ pub fn error_frame(error: &PusherError) -> Vec<u8> {
 /// The answer to a subscription that was refused. The connection goes on.
 pub fn subscription_error(channel: &str, kind: &str, error: &str, status: u16) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Refused<'a> {
+    struct SubscriptionErrorData<'a> {
         r#type: &'a str,
         error: &'a str,
         status: u16,
     }
-    let data = text(Refused { r#type: kind, error, status });
+    let data = text(SubscriptionErrorData { r#type: kind, error, status });
     frame("pusher:subscription_error", Some(channel), data, None)
 }
 
@@ -83,11 +83,11 @@ pub fn subscribed_to_presence(channel: &str, members: &PresenceMembers) -> Vec<u
 
 pub fn member_added(channel: &str, user_id: &str, user_info: &RawValue) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Member<'a> {
+    struct MemberData<'a> {
         user_id: &'a str,
         user_info: &'a RawValue,
     }
-    frame("pusher_internal:member_added", Some(channel), text(Member { user_id, user_info }), None)
+    frame("pusher_internal:member_added", Some(channel), text(MemberData { user_id, user_info }), None)
 }
 
 pub fn member_removed(channel: &str, user_id: &str) -> Vec<u8> {
@@ -100,10 +100,10 @@ pub fn member_removed(channel: &str, user_id: &str) -> Vec<u8> {
 
 pub fn subscription_count(channel: &str, subscription_count: u64) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Count {
+    struct CountData {
         subscription_count: u64,
     }
-    frame("pusher_internal:subscription_count", Some(channel), text(Count { subscription_count }), None)
+    frame("pusher_internal:subscription_count", Some(channel), text(CountData { subscription_count }), None)
 }
 
 /// An event of a channel; `user_id` is its sender in a presence channel.

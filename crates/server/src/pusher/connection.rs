@@ -31,7 +31,7 @@ pub enum SocketEnd {
 }
 
 /// What a connection waited for.
-enum Waited {
+enum SocketWaited {
     Socket(SocketEvent),
     Output(SessionNumber, Option<GatewayOutput>),
     Timer,
@@ -104,16 +104,16 @@ impl Connection {
         }
         let wake = self.next_wake(socket);
         let waited = tokio::select! {
-            event = socket.next(FRAME_BYTES) => Waited::Socket(event),
-            (number, output) = client.next() => Waited::Output(number, output),
-            () = sleep_until(wake) => Waited::Timer,
+            event = socket.next(FRAME_BYTES) => SocketWaited::Socket(event),
+            (number, output) = client.next() => SocketWaited::Output(number, output),
+            () = sleep_until(wake) => SocketWaited::Timer,
         };
         match waited {
-            Waited::Socket(SocketEvent::Text(text)) => client.frame(&text).await?,
-            Waited::Socket(SocketEvent::Control) => {}
-            Waited::Socket(SocketEvent::Closed) => return Err(SocketEnd::Gone),
-            Waited::Output(number, output) => client.output(number, output)?,
-            Waited::Timer => self.timer(socket, client)?,
+            SocketWaited::Socket(SocketEvent::Text(text)) => client.frame(&text).await?,
+            SocketWaited::Socket(SocketEvent::Control) => {}
+            SocketWaited::Socket(SocketEvent::Closed) => return Err(SocketEnd::Gone),
+            SocketWaited::Output(number, output) => client.output(number, output)?,
+            SocketWaited::Timer => self.timer(socket, client)?,
         }
         client.read_stale().await
     }

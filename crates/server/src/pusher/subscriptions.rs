@@ -20,16 +20,16 @@ const CACHE_MESSAGES: u64 = 16;
 const PAGES_MAX: usize = 64;
 
 /// Why a subscription is refused.
-enum Refused {
+enum SubscriptionRefusal {
     Signature,
     Data(&'static str),
     Code(Code),
 }
 
-type Checked<T> = Result<T, Refused>;
+type Checked<T> = Result<T, SubscriptionRefusal>;
 
 /// What a subscription needs beyond its channel.
-struct Member {
+struct PresentMember {
     user: String,
     state: Option<String>,
 }
@@ -41,7 +41,8 @@ impl PusherClient {
             return self.refuse(&PusherError::refusal(message));
         };
         let Some(name) = channel.in_tavern(&self.app) else {
-            return self.refuse_subscription(channel.name, Refused::Data("the user id is not allowed"));
+            return self
+                .refuse_subscription(channel.name, SubscriptionRefusal::Data("the user id is not allowed"));
         };
         if self.channels.contains_key(&name) {
             let message = format!("Existing subscription to channel {}", channel.name);
@@ -58,11 +59,13 @@ impl PusherClient {
         }
     }
 
-    fn refuse_subscription(&mut self, channel: &str, refused: Refused) -> Result<(), SocketEnd> {
+    fn refuse_subscription(&mut self, channel: &str, refused: SubscriptionRefusal) -> Result<(), SocketEnd> {
         let (kind, message, status) = match refused {
-            Refused::Signature => ("AuthError", "the signature does not fit socket, channel and data", 401),
-            Refused::Data(message) => ("DataError", message, 400),
-            Refused::Code(code) => match code {
+            SubscriptionRefusal::Signature => {
+                ("AuthError", "the signature does not fit socket, channel and data", 401)
+            }
+            SubscriptionRefusal::Data(message) => ("DataError", message, 400),
+            SubscriptionRefusal::Code(code) => match code {
                 Code::RateLimited => ("LimitReached", "too many commands per second; retry later", 429),
                 Code::TooLarge => ("LimitReached", "too many channels or users, or too much user_info", 413),
                 code => ("ServerError", code.description(), code.http_status()),
@@ -73,10 +76,10 @@ impl PusherClient {
     }
 
     /// Checks the signature, and who the member of a presence channel is.
-    fn check(&mut self, channel: &PusherChannel<'_>, data: &SubscribeData) -> Checked<Option<Member>> {
+    fn check(&mut self, channel: &PusherChannel<'_>, data: &SubscribeData) -> Checked<Option<PresentMember>> {
         if let Some(id) = channel.user_id() {
             let is_own = self.user.as_ref().is_some_and(|(own, _)| own == id);
-            return if is_own { Ok(None) } else { Err(Refused::Signature) };
+            return if is_own { Ok(None) } else { Err(SubscriptionRefusal::Signature) };
         }
         if !channel.needs_signature() {
             return Ok(None);
@@ -85,20 +88,22 @@ impl PusherClient {
         let text = data.channel_data.as_deref();
         let signed = SignatureCheck::subscription(&self.id, channel.name, text);
         if !data.auth.as_deref().is_some_and(|auth| self.app.has_signed(auth, &signed)) {
-            return Err(Refused::Signature);
+            return Err(SubscriptionRefusal::Signature);
         }
         self.is_authenticated = true;
         if !is_presence {
             return Ok(None);
         }
         let Some(found) = text.and_then(parse_channel_data) else {
-            return Err(Refused::Data("channel_data is not JSON with a user_id"));
+            return Err(SubscriptionRefusal::Data("channel_data is not JSON with a user_id"));
         };
         match self.app.user(&found.user_id) {
-            Some(user) => Ok(Some(Member { user, state: found.user_info.map(|info| info.get().to_owned()) })),
-            None => {
-                Err(Refused::Data("the user_id is not allowed: it has control characters, or is too long"))
+            Some(user) => {
+                Ok(Some(PresentMember { user, state: found.user_info.map(|info| info.get().to_owned()) }))
             }
+            None => Err(SubscriptionRefusal::Data(
+                "the user_id is not allowed: it has control characters, or is too long",
+            )),
         }
     }
 
@@ -106,7 +111,7 @@ impl PusherClient {
         &mut self,
         channel: &PusherChannel<'_>,
         name: &str,
-        member: Option<Member>,
+        member: Option<PresentMember>,
     ) -> Result<(), SubscribeFault> {
         let session = match (channel.access, &self.user) {
             (ChannelAccess::User, Some((_, session))) => *session,
@@ -146,7 +151,7 @@ impl PusherClient {
         Ok(())
     }
 
-    async fn join(&mut self, name: &str, member: Member) -> Result<SessionNumber, SubscribeFault> {
+    async fn join(&mut self, name: &str, member: PresentMember) -> Result<SessionNumber, SubscribeFault> {
         let session = self.open(Some(&member.user)).await?;
         let join = JoinRequest { channel: name.to_owned().into(), state: member.state.map(Into::into) };
         match self.run(session, Op::Join(join)).await {
@@ -252,14 +257,14 @@ impl PusherClient {
 }
 
 enum SubscribeFault {
-    Refused(Refused),
+    Refused(SubscriptionRefusal),
     End(SocketEnd),
 }
 
 impl From<SessionFault> for SubscribeFault {
     fn from(fault: SessionFault) -> SubscribeFault {
         match fault {
-            SessionFault::Refused(code) => SubscribeFault::Refused(Refused::Code(code)),
+            SessionFault::Refused(code) => SubscribeFault::Refused(SubscriptionRefusal::Code(code)),
             SessionFault::Ended(error) => SubscribeFault::End(SocketEnd::Told(error)),
         }
     }
