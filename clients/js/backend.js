@@ -2,6 +2,8 @@
 // Must hold: every request has a timeout; signatures are compared by Web Crypto.
 
 const TIMEOUT_MS = 30_000;
+const PULL_WAIT_MS = 10_000;
+const PULL_LIMIT = 100;
 /** How far the clocks of sender and receiver may differ. */
 const WEBHOOK_TOLERANCE_S = 300;
 const encoder = new TextEncoder();
@@ -42,6 +44,31 @@ export class Backend {
     return (await this.#call('POST', ['publish'], { messages })).results;
   }
 
+  /** Posts events to a topic: all of them are stored, or none. @param {string} topic @param {object | object[]} events */
+  postEvents(topic, events) {
+    return this.#call('POST', ['topics', topic, 'events'], events);
+  }
+
+  /**
+   * The next events of a subscription. `after` acknowledges all events up to it.
+   * @param {string} subscription @param {{after?: number, waitMs?: number, limit?: number}} [options]
+   */
+  pullEvents(subscription, { after, waitMs, limit } = {}) {
+    return this.#call('GET', ['subscriptions', subscription, 'events'], undefined, { after, wait_ms: waitMs, limit });
+  }
+
+  /** Every event of a subscription, as they come. A batch is acknowledged when all its events were taken. @param {string} subscription */
+  async *events(subscription) {
+    let after = 0;
+    for (;;) {
+      const { events, next_after } = await this.pullEvents(subscription, { after, waitMs: PULL_WAIT_MS, limit: PULL_LIMIT });
+      for (const event of events) {
+        yield event;
+      }
+      after = next_after;
+    }
+  }
+
   /** How many users, sessions and connections there are. */
   stats() {
     return this.#call('GET', ['stats']);
@@ -71,9 +98,10 @@ export class Backend {
     await this.#call('DELETE', ['users', user, 'ban']);
   }
 
-  /** @param {string} method @param {string[]} path @param {unknown} [body] @returns {Promise<any>} */
-  async #call(method, path, body) {
-    const target = path.map(encodeURIComponent).join('/');
+  /** @param {string} method @param {string[]} path @param {unknown} [body] @param {Record<string, number | undefined>} [query] @returns {Promise<any>} */
+  async #call(method, path, body, query = {}) {
+    const pairs = Object.entries(query).filter(([, value]) => value !== undefined);
+    const target = path.map(encodeURIComponent).join('/') + (pairs.length ? `?${new URLSearchParams(/** @type {any} */ (pairs))}` : '');
     const answer = await fetch(`${this.#url}/v1/${target}`, {
       method,
       headers: { authorization: `Bearer ${this.#key}`, 'content-type': 'application/json' },

@@ -2,6 +2,7 @@
 //! client and the OpenAPI document. Writes `embedded.rs` with a list of each, and `broken_links.rs`, which a test expects
 //! to be empty.
 
+mod client_build;
 mod docs_build;
 mod embed_build;
 
@@ -23,6 +24,7 @@ const OTHERS: &[&str] = &[
     "clients/js/README.md",
     "clients/python/README.md",
     "clients/scenarios/README.md",
+    "clients/spec.md",
     "examples/matchmaker/matchmaker.py",
     "packaging",
     "proto/tavern.proto",
@@ -30,6 +32,7 @@ const OTHERS: &[&str] = &[
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=client_build.rs");
     println!("cargo::rerun-if-changed=docs_build");
     println!("cargo::rerun-if-changed=embed_build.rs");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
@@ -62,7 +65,9 @@ fn main() -> io::Result<()> {
         println!("cargo::rerun-if-changed={}", path.display());
         Ok(vec![(name.to_owned(), fs::read(path)?)])
     };
-    let client = named("client.js", root.join("clients/js/tavern.js"))?;
+    let sources = root.join("clients/js/src");
+    println!("cargo::rerun-if-changed={}", sources.display());
+    let client = vec![("client.js".to_owned(), client_build::join(&sources)?.into_bytes())];
     let mut openapi = named("openapi.json", root.join("crates/server/assets/openapi.json"))?;
     for (_, bytes) in &mut openapi {
         let text = String::from_utf8(std::mem::take(bytes)).map_err(io::Error::other)?;

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 
+import httpx
 import pytest
 import standardwebhooks
 
@@ -25,6 +26,13 @@ def webhook(body='{"n":1}'):
     at = datetime.datetime.fromtimestamp(now, tz=datetime.timezone.utc)
     signature = standardwebhooks.Webhook(SECRET).sign("msg_1", at, body)
     return {"webhook-id": "msg_1", "webhook-timestamp": str(now), "webhook-signature": signature}, body
+
+
+def pulls(server):
+    """A subscription that pulls the events of the topic orders."""
+    wish = {"topics": ["orders"], "pull": True}
+    headers = {"authorization": f"Bearer {server.key}"}
+    httpx.put(f"{server.url}/v1/subscriptions/audit", json=wish, headers=headers, timeout=10, trust_env=False).raise_for_status()
 
 
 def test_python_publishes_and_disconnects(serve, user):
@@ -60,9 +68,11 @@ def test_node_publishes_disconnects_signs_and_verifies(serve, user):
     with Socket(serve, token=tokens.token(user)) as socket:
         socket.ok("subscribe", channel="game#js")
         given = {"url": serve.url, "key": serve.key, "secret": tokens.SECRET, "user": user, "webhook": {"secret": SECRET, "headers": headers, "body": body}}
+        pulls(serve)
         done = subprocess.run(["node", HERE / "node" / "backend.mjs"], input=json.dumps(given), capture_output=True, text=True, timeout=30)
         assert done.returncode == 0, done.stderr
         saw = json.loads(done.stdout)
+        assert saw["pulled"] == [["a", 1], ["b", None], ["c", None]]
         assert [result.get("receivers") for result in saw["results"]] == [1, None] and saw["receivers"] == 1
         assert (saw["disconnected"]["sessions"], saw["refused"], saw["verified"]) == (1, "not_found", [True, False])
     with Socket(serve, token=saw["token"]) as socket:

@@ -1,6 +1,6 @@
 // Drives the client for clients/scenarios: reads commands as JSON lines from stdin, writes replies and events to stdout.
 import readline from 'node:readline';
-import { Tavern, TavernError } from '../tavern.js';
+import { Tavern, TavernError } from './client.mjs';
 
 const write = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
 const tell = (type, event = {}) => write({ event: { ...event, type } });

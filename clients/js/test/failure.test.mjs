@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import http from 'node:http';
 import { test } from 'node:test';
-import { Tavern, TavernError } from '../tavern.js';
+import { Tavern, TavernError } from './client.mjs';
 import { FakeServer, json, until } from './fake_server.mjs';
 
 const refused = (code, message) => (error) => error instanceof TavernError && error.code === code && message.test(error.message);

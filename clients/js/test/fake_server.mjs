@@ -1,5 +1,11 @@
 // A fake server: tests open, answer and drop its sockets by hand.
-import { Tavern } from '../tavern.js';
+import { after } from 'node:test';
+import { Tavern } from './client.mjs';
+
+/** @type {Tavern[]} */
+const made = [];
+// A command that waits for its reply keeps the process alive.
+after(() => Promise.all(made.map((tavern) => tavern.close())));
 
 export const HELLO = { session: 's1', client: 'c1', user: 'ann', node: 'n1', resumed: false, seq: 0, heartbeat_ms: 15_000, party: null };
 
@@ -60,7 +66,9 @@ export class FakeServer {
   }
 
   tavern(options) {
-    return new Tavern('http://tavern.test', { user: 'ann', WebSocket: this.WebSocket, fetch: this.fetch, ...options });
+    const tavern = new Tavern('http://tavern.test', { user: 'ann', WebSocket: this.WebSocket, fetch: this.fetch, ...options });
+    made.push(tavern);
+    return tavern;
   }
 
   get last() {

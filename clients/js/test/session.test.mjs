@@ -1,7 +1,7 @@
 // The session: delivery, retries, reconnects, transports, tokens.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { TavernError } from '../tavern.js';
+import { TavernError } from './client.mjs';
 import { HELLO, FakeServer, json, sleep, until } from './fake_server.mjs';
 
 const refused = (code) => (error) => error instanceof TavernError && error.code === code;
@@ -128,10 +128,10 @@ test('a subscription that timed out offline is restored on connect', async () =>
   tavern.suspend();
 });
 
-test('the 1,001st pending command fails with busy', async () => {
+test('the 16,385th pending command fails with busy', async () => {
   const server = new FakeServer();
   const tavern = server.tavern({ commandTimeoutMs: 50 });
-  const all = await Promise.allSettled(Array.from({ length: 1001 }, () => tavern.call('ping')));
+  const all = await Promise.allSettled(Array.from({ length: 16_385 }, () => tavern.call('ping')));
   assert.deepEqual(all.map(({ reason }) => reason.code).filter((code) => code === 'busy').length, 1);
 });
 
@@ -165,27 +165,27 @@ test('closing delays the reconnect by reconnect_after_ms', async () => {
   tavern.suspend();
 });
 
-test('reconnects back off exponentially with jitter', async () => {
+test('reconnects back off exponentially with jitter', async (context) => {
+  context.mock.method(console, 'warn', () => {});
   const server = new FakeServer();
   const waits = [];
-  const random = Math.random;
+  const { random } = Math;
   const timeout = globalThis.setTimeout;
   try {
     Math.random = () => 1;
-    globalThis.setTimeout = (due, ms, ...more) => {
-      if (due.toString().includes('#dial')) waits.push(ms);
-      return timeout(due, due.toString().includes('#dial') ? 0 : ms, ...more);
-    };
+    const connectTimeoutMs = 12_345;
+    globalThis.setTimeout = (due, ms, ...more) => timeout(due, ms === connectTimeoutMs ? ms : 0, ...more);
     server.onConnect = (socket) => queueMicrotask(() => socket.drop());
-    const tavern = server.tavern({ transports: ['websocket'] });
+    const tavern = server.tavern({ transports: ['websocket'], connectTimeoutMs });
+    tavern.on('error', ({ retryInMs }) => waits.push(retryInMs));
     tavern.connect();
-    await until(() => waits.length >= 10);
+    await until(() => waits.length >= 9);
     tavern.suspend();
   } finally {
     Math.random = random;
     globalThis.setTimeout = timeout;
   }
-  assert.deepEqual(waits.slice(0, 10), [250, 500, 1000, 2000, 4000, 8000, 16_000, 20_000, 20_000, 20_000]);
+  assert.deepEqual(waits.slice(0, 9), [250, 500, 1000, 2000, 4000, 8000, 15_000, 15_000, 15_000]);
 });
 
 test('a link without traffic is closed after two heartbeats, a live one is kept', async () => {
@@ -288,15 +288,26 @@ test('a token is renewed before it expires', async () => {
   tavern.suspend();
 });
 
-test('a rejected token is requested again; a fixed one closes the client', async () => {
+test('a token that is refused later is requested again; a fixed or a new one closes the client', async (context) => {
+  context.mock.method(console, 'warn', () => {});
   const server = new FakeServer();
-  const given = ['old', 'new'];
+  let good = 'old';
   server.onConnect = (socket) => queueMicrotask(() => socket.open());
   server.onCommand = (socket, { id, token }) => queueMicrotask(() =>
-    socket.push(token === 'new' ? { id, ok: HELLO } : { id, error: { code: 'unauthenticated', message: 'expired' } }));
+    socket.push(token === good ? { id, ok: { ...HELLO, resumed: true } } : { id, error: { code: 'unauthenticated', message: 'expired' } }));
+  const given = ['old', 'new', 'refused'];
   const tavern = server.tavern({ user: undefined, getToken: () => given.shift() });
   await tavern.connect();
-  tavern.suspend();
+  good = 'new';
+  const resumed = tavern.once('resumed');
+  server.last.drop();
+  await resumed;
+  assert.equal(server.last.hello.token, 'new');
+  good = 'none';
+  const closed = tavern.once('closed');
+  server.last.drop(4001);
+  assert.equal((await closed).code, 'unauthenticated');
+  assert.equal(given.length, 0);
   const fixed = server.tavern({ user: undefined, token: 'old' });
   await assert.rejects(fixed.connect(), refused('unauthenticated'));
   assert.equal(fixed.state, 'closed');
@@ -379,7 +390,7 @@ test('messages of a redirected channel arrive under the requested name', async (
   tavern.suspend();
 });
 
-test('an iterator yields messages and fails with overflow when it falls behind', async () => {
+test('an iterator yields messages and says once that it fell behind', async () => {
   const server = new FakeServer();
   const tavern = await server.open();
   const channel = tavern.channel('game#1');
@@ -393,8 +404,10 @@ test('an iterator yields messages and fails with overflow when it falls behind',
   const next = list.next();
   send();
   assert.equal((await next).value.data, 3);
-  for (let n = 0; n < 4097; n++) send();
+  for (let n = 0; n < 16_386; n++) send();
   await assert.rejects(list.next(), refused('overflow'));
+  assert.equal((await list.next()).value.data, 6, 'the oldest two are lost, and it goes on');
+  await list.return();
   const ended = [];
   const reading = (async () => {
     for await (const { data } of channel) ended.push(data);
@@ -403,6 +416,18 @@ test('an iterator yields messages and fails with overflow when it falls behind',
   await tavern.close();
   await reading;
   assert.deepEqual(ended, [seq]);
+});
+
+test('an iterator and a promise of an event fail with the client', async () => {
+  const server = new FakeServer();
+  const tavern = await server.open();
+  const channel = tavern.channel('game#1');
+  const next = channel[Symbol.asyncIterator]().next();
+  const message = channel.once('message');
+  server.last.push({ event: 'superseded' });
+  await assert.rejects(next, refused('superseded'));
+  await assert.rejects(message, refused('superseded'));
+  await assert.rejects(tavern.channel('another').once('message'), refused('superseded'));
 });
 
 test('unknown transports are rejected', () => {

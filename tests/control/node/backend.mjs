@@ -10,4 +10,11 @@ const { receivers } = await backend.publish('game#js', 2);
 const disconnected = await backend.disconnect(user, { reason: 'by node' });
 const refused = await backend.unban(user).catch((error) => error.code);
 const verified = [await verifyWebhook(webhook.secret, webhook.headers, webhook.body), await verifyWebhook(webhook.secret, webhook.headers, webhook.body + ' ')];
-console.log(JSON.stringify({ results, receivers, disconnected, refused, verified, token: await signToken(secret, 'node', { allow: { '*': ['subscribe'] } }) }));
+const pulled = [];
+await backend.postEvents('orders', [{ type: 'a', data: 1 }, { type: 'b' }]);
+for await (const { type, data } of backend.events('audit')) {
+  pulled.push([type, data ?? null]);
+  if (pulled.length === 2) await backend.postEvents('orders', { type: 'c' });
+  if (pulled.length === 3) break;
+}
+console.log(JSON.stringify({ results, receivers, disconnected, refused, verified, pulled, token: await signToken(secret, 'node', { allow: { '*': ['subscribe'] } }) }));

@@ -1,5 +1,5 @@
 //! `/client.js`: the JavaScript client, part of the program, so that a page needs no other place to load it from.
-//! Must hold: what is served is the file in `clients/js`, byte for byte, and not sent again to a browser that has it.
+//! Must hold: what is served is made from `clients/js/src` when the program is built, and not sent again to a browser that has it.
 
 use super::asset;
 use super::body::HttpResponse;
