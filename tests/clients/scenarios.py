@@ -33,6 +33,7 @@ DRIVERS = {
     "python": (ROOT / "clients/python/tests/driver.py", lambda path: [sys.executable, path]),
     "rust": (ROOT / "target/debug/examples/scenario_driver", lambda path: [path]),
     "go": (toolchains.GO_DRIVER, lambda path: [path]),
+    "csharp": (toolchains.CSHARP_DRIVER, lambda path: ["mono", path]),
 }
 
 

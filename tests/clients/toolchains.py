@@ -10,6 +10,10 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILT = ROOT / "target" / "clients"
 GO_DRIVER = BUILT / "go_driver"
+CSHARP_DRIVER = BUILT / "csharp_driver.exe"
+CSHARP = ROOT / "clients/csharp"
+# C# 7 with every warning as an error, except the one about documentation of obvious members.
+MCS = ["mcs", "-langversion:7.2", "-warn:4", "-warnaserror", "-nowarn:1591", "-r:System.Net.Http.dll"]
 
 
 def make_go():
@@ -17,7 +21,15 @@ def make_go():
     run(["go", "build", "-mod=readonly", "-buildvcs=false", "-o", GO_DRIVER, "./internal/driver"], ROOT / "clients/go")
 
 
-MADE = {"go": make_go}
+def make_csharp():
+    sources = [*sorted((CSHARP / "Tavern").glob("*.cs")), CSHARP / "tests/Driver.cs"]
+    if CSHARP_DRIVER.exists() and all(source.stat().st_mtime < CSHARP_DRIVER.stat().st_mtime for source in sources):
+        return
+    run([*MCS, f"-out:{CSHARP_DRIVER}.new", *sources], CSHARP)
+    (BUILT / (CSHARP_DRIVER.name + ".new")).replace(CSHARP_DRIVER)
+
+
+MADE = {"go": make_go, "csharp": make_csharp}
 
 
 @functools.cache

@@ -12,9 +12,10 @@ CELL = ("combination", "setting", "spread", "client")
 COMBINATIONS = ("postgres+nats", "postgres+redis", "redis+redis")
 OTHER_TOOLS = (
     "install/", "foreign/", "openapi/", "journeys/",
-    # Go.
+    # Go and C#.
     "tour/test_documents.py::test_the_examples_run[docs/guides/authentication.md]",
     "tour/test_documents.py::test_the_examples_run[docs/clients/go.md]", "clients/test_go_client.py",
+    "tour/test_documents.py::test_the_examples_run[docs/clients/csharp.md]", "clients/test_csharp_client.py",
 )
 
 # Clients that are built with a toolchain that only `scripts/setup all` installs.

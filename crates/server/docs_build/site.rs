@@ -105,6 +105,7 @@ const SECTIONS: &[Section] = &[
             "docs/clients/python.md",
             "docs/clients/rust.md",
             "docs/clients/go.md",
+            "docs/clients/csharp.md",
         ],
     },
     Section {
