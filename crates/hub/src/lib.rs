@@ -18,6 +18,7 @@ pub mod node;
 mod party;
 mod people;
 mod presence;
+mod replica;
 mod rows;
 pub mod settings;
 pub mod shard;

@@ -5,7 +5,6 @@ mod adoption;
 mod audit;
 pub mod auth;
 mod authorize;
-mod bans;
 pub mod boot;
 mod bus;
 mod byte_budget;

@@ -20,6 +20,11 @@ pub const FAULTS: &[(&str, &str)] = &[
         "hub: the deadline of a grace period is forgotten when the client of a dead node is taken over",
     ),
     ("hub-migration", "hub: a session migrates without its unread events"),
+    ("hub-replica-gap", "hub: nobody notices that an update of a copy of stored rows is missing"),
+    ("hub-replica-kept", "hub: updates that arrive while a copy is read are forgotten"),
+    ("hub-replica-late", "hub: a read that is older than a commit of this shard is used"),
+    ("hub-replica-compare", "hub: a copy that has missed the last update is taken for current"),
+    ("hub-replica-page", "hub: a copy takes the page of a read that was given up"),
 ];
 
 /// Whether this fault was chosen for this process.

@@ -5,14 +5,17 @@
 
 mod asking;
 mod ban;
+mod ban_list;
 mod forget;
 mod orders;
 
 use crate::core::{Core, Feature, ReplyTo, Timer, refusal};
 use crate::node::ControlMessage;
+use crate::replica::Replicas;
 use crate::transaction::{Facts, TransactionEnd, TransactionProgress, Transactions};
 use asking::{AskedOrder, CollectedReplies};
 use ban::BanDecision;
+use ban_list::{BanChange, BanList};
 use forget::ForgetUser;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,17 +29,23 @@ const REPEAT_MS: u64 = 100;
 /// How long all of them may take.
 const ANSWER_MS: u64 = 2_000;
 
+/// The name of the only list of bans.
+const ALL_BANS: &str = "";
+
 pub(crate) struct UserControl {
     asked: BTreeMap<u64, AskedOrder>,
     numbers: u64,
     bans: Transactions<BanDecision>,
     forgets: Transactions<ForgetUser>,
+    /// Empty on all shards but one.
+    ban_list: Replicas<BanList>,
 }
 
 impl UserControl {
     pub fn new() -> UserControl {
         let (bans, forgets) = (Transactions::new(Feature::Control), Transactions::new(Feature::Control));
-        UserControl { asked: BTreeMap::new(), numbers: 0, bans, forgets }
+        let ban_list = Replicas::new(Feature::Control);
+        UserControl { asked: BTreeMap::new(), numbers: 0, bans, forgets, ban_list }
     }
 
     /// An order of an app.
@@ -52,6 +61,15 @@ impl UserControl {
     pub fn message(&mut self, core: &mut Core, message: ControlMessage) {
         match message {
             ControlMessage::Request { from, request } => {
+                let ban = match &request.action {
+                    ControlAction::Ban(ban) => Some(Some(ban.clone())),
+                    ControlAction::Unban => Some(None),
+                    _ => None,
+                };
+                if let Some(ban) = ban {
+                    let change = BanChange { user: request.user.clone(), ban };
+                    self.ban_list.update(core, &ALL_BANS.into(), &change);
+                }
                 if let Some(reply) = orders::carry_out(core, &request) {
                     answer(core, from, reply);
                 }
@@ -61,12 +79,26 @@ impl UserControl {
     }
 
     pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
+        if self.ban_list.owns(ticket) {
+            self.ban_list.answered(core, ticket, answer);
+            return;
+        }
         if self.forgets.owns(ticket) {
             let progress = self.forgets.answered(core, ticket, answer);
             return forgotten(core, progress);
         }
         let progress = self.bans.answered(core, ticket, answer);
         self.decided(core, progress);
+    }
+
+    /// From now on this shard keeps the bans of its node up to date.
+    pub fn keep_bans(&mut self, core: &mut Core) {
+        self.ban_list.make(&ALL_BANS.into());
+        core.agenda.set(core.now, Timer::Replica(Feature::Control, ALL_BANS.into()));
+    }
+
+    pub fn replica_is_due(&mut self, core: &mut Core, name: &Arc<str>) {
+        self.ban_list.due(core, name);
     }
 
     /// Deletes what is stored about a user.

@@ -2,6 +2,7 @@
 //! Must hold: nothing fires early; a timer that was set fires once unless it is cancelled.
 
 use crate::connection::LinkId;
+use crate::core::Feature;
 use crate::core::listener::ListenerId;
 use crate::core::wheel::Wheel;
 use crate::event::Namespace;
@@ -19,20 +20,16 @@ pub(crate) enum Timer {
     HoldEnds(PresenceKey),
     /// The collected presence changes of a channel are sent to its watchers.
     PresenceTick(Arc<str>),
-    /// Changes of a watched channel are missing, or its first watcher never arrived: check it.
-    ChannelCheck(Arc<str>),
     /// Presence changes that the store did not accept are retried.
     RetryPresence,
-    /// An inbox that could not be read is read again.
-    RetryInbox(Arc<str>),
+    /// A copy of stored rows must be looked at: an update is missing, a read failed, or nobody uses it.
+    Replica(Feature, Arc<str>),
     /// A deadline of a party: an invite, a gathering ticket, the grace period of a member.
     PartyDue(u64),
     /// A party command that waits for a user to come online is retried.
     RetryParty(u64),
     /// A reply has waited long enough for the snapshot of the user's party; the number of the request.
     SnapshotTimeout(LinkId, u64),
-    /// A party snapshot that could not be read is retried.
-    RetryPartyView(Arc<str>),
     /// The delay before followers see a disconnect is over.
     DisconnectShown(Arc<str>),
     /// Users that could not be loaded are retried.

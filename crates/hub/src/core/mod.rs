@@ -19,6 +19,7 @@ pub(crate) mod poll;
 pub(crate) mod publish;
 pub mod redis;
 pub mod render;
+mod replica_host;
 mod replies;
 pub mod rights_change;
 pub mod routing;
@@ -94,8 +95,8 @@ pub struct Core {
     stamp: u64,
 }
 
-/// Which feature a store operation belongs to: it gets the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which feature a store operation or a replica belongs to: it gets the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Feature {
     /// No feature needs the answer.
     None,

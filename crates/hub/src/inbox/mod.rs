@@ -3,63 +3,57 @@
 //! ones. Must hold: a session gets each inbox message once, in order; an unacknowledged message stays in the store until it
 //! expires; messages dropped unread are reported as a gap.
 
+mod unread;
+
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Feature, Notice, ReplyTo, Timer, refusal};
+use crate::core::{Core, Feature, Notice, ReplyTo, refusal};
+use crate::replica::Replicas;
 use crate::rows::{INBOX, ONCE, add_inbox_message};
 use crate::transaction::{Decision, DecisionStep, Facts, Need, Transactions};
 use crate::user::{is_user, own_channel};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::presence::UserUpdate;
-use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
 use tavern_store::{
-    Commit, Deadline, Document, DocumentKey, Expect, Found, FreedMessages, InboxPage, Read, Row, RowKey,
-    StoreAnswer, StoreError, Ticket, Work,
+    Commit, Deadline, Document, DocumentKey, Expect, FreedMessages, Row, RowKey, StoreAnswer, StoreError,
+    Ticket, Work,
 };
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::inbox as json;
+use unread::{UnreadInbox, deliver};
 
 /// How long an idempotency key is kept.
 const ONCE_MS: u64 = 24 * 3_600_000;
 
-/// A request to the store about inboxes.
-pub(crate) enum InboxRequest {
-    /// The messages after a number.
-    Read {
-        user: Arc<str>,
-        after: u64,
-    },
-    Post {
-        user: Arc<str>,
-        claim: ReplyTo,
-    },
+/// A message that is being stored.
+struct InboxPost {
+    user: Arc<str>,
+    claim: ReplyTo,
 }
 
 pub(crate) struct Inbox {
     frees: Transactions<FreeInbox>,
-    requests: HashMap<Ticket, InboxRequest, RandomState>,
-    /// Inboxes that are being read. True: a message arrived since, so read it again.
-    reading: BTreeMap<Arc<str>, bool>,
+    posts: HashMap<Ticket, InboxPost, RandomState>,
+    unread: Replicas<UnreadInbox>,
 }
 
 impl Inbox {
     pub fn new() -> Inbox {
-        let frees = Transactions::new(Feature::Inbox);
-        Inbox { frees, requests: HashMap::default(), reading: BTreeMap::new() }
+        let (frees, unread) = (Transactions::new(Feature::Inbox), Replicas::new(Feature::Inbox));
+        Inbox { frees, posts: HashMap::default(), unread }
     }
 
     /// There may be new messages in the inbox of a user.
     pub(crate) fn check(&mut self, core: &mut Core, user: &Arc<str>) {
-        if core.users.sessions(user).is_empty() {
-            return;
+        if !core.users.sessions(user).is_empty() {
+            self.unread.refresh(core, user);
         }
-        if let Some(again) = self.reading.get_mut(user) {
-            *again = true;
-            return;
-        }
-        self.read_inbox(core, user);
+    }
+
+    /// A read that failed is due again.
+    pub(crate) fn replica_is_due(&mut self, core: &mut Core, user: &Arc<str>) {
+        self.unread.due(core, user);
     }
 
     /// A commit of this shard has added messages to the inbox of a user. A session that has the message before them gets
@@ -71,7 +65,7 @@ impl Inbox {
         messages: &[(u64, Arc<[u8]>)],
     ) {
         let Some((first, _)) = messages.first() else { return };
-        if self.reading.contains_key(user) {
+        if self.unread.is_reading(user) {
             return self.check(core, user);
         }
         let mut behind = false;
@@ -82,98 +76,38 @@ impl Inbox {
                 continue;
             }
             for (number, body) in messages {
-                self.deliver(core, id, *number, json::tail(*number, body));
+                deliver(core, id, *number, json::tail(*number, body));
                 core.stats.inbox_messages_delivered.add(1);
             }
         }
         if behind {
-            self.read_inbox(core, user);
+            self.unread.refresh(core, user);
         }
-    }
-
-    fn read_inbox(&mut self, core: &mut Core, user: &Arc<str>) {
-        let sessions = core.users.sessions(user);
-        let last = |id: &ListenerId| Some(core.listeners.get(*id)?.session()?.last_inbox_message);
-        let Some(after) = sessions.iter().filter_map(last).min() else { return };
-        self.reading.insert(user.clone(), false);
-        let read = Read::Inbox { user: user.clone(), after, limit: PAGE_ROWS };
-        self.submit(core, InboxRequest::Read { user: user.clone(), after }, Work::Read(read));
-    }
-
-    fn submit(&mut self, core: &mut Core, task: InboxRequest, work: Work) {
-        self.requests.insert(core.submit(Feature::Inbox, work), task);
     }
 
     /// The store has answered something about an inbox.
     pub(crate) fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
-        let now = core.now;
         if self.frees.owns(ticket) {
             // If the store does not answer, a node checks again at the next heartbeat.
             self.frees.answered(core, ticket, answer);
             return;
         }
-        let Some(task) = self.requests.remove(&ticket) else { return };
-        match (task, answer) {
-            (InboxRequest::Read { user, after }, StoreAnswer::Read(Found::Inbox(page))) => {
-                self.inbox_read(core, &user, after, &page);
-            }
-            (InboxRequest::Read { user, .. }, _) => {
-                self.reading.remove(&user);
-                core.agenda.set(now + RETRY_AFTER_MS, Timer::RetryInbox(user));
-            }
-            (InboxRequest::Post { user, claim }, StoreAnswer::Committed(receipt)) => {
+        let Some(InboxPost { user, claim }) = self.posts.remove(&ticket) else {
+            self.unread.answered(core, ticket, answer);
+            return;
+        };
+        match answer {
+            StoreAnswer::Committed(receipt) => {
                 let message_id = receipt.inbox_numbers.first().copied().unwrap_or(0);
                 core.stats.inbox_messages_stored.add(receipt.inbox_numbers.len() as u64);
                 core.finish(claim, Ok(json::posted(message_id)));
                 core.notify(Notice::StatusUpdate { user, update: UserUpdate::Inbox });
             }
             // The commit expects only the idempotency key: the message was stored before.
-            (InboxRequest::Post { claim, .. }, StoreAnswer::Failed(StoreError::Conflict { .. })) => {
+            StoreAnswer::Failed(StoreError::Conflict { .. }) => {
                 core.finish(claim, Ok(json::posted_before()));
             }
-            (InboxRequest::Post { claim, .. }, answer) => core.finish(claim, Err(refusal(&answer))),
-        }
-    }
-
-    fn inbox_read(&mut self, core: &mut Core, user: &Arc<str>, after: u64, inbox: &InboxPage) {
-        let mut again = self.reading.remove(user).unwrap_or(false);
-        for id in core.users.sessions(user).to_vec() {
-            let Some(had) = core.session(id).map(|session| session.last_inbox_message) else { continue };
-            if had < after {
-                // The session opened while the inbox was read, and needs older messages first.
-                again = true;
-                continue;
-            }
-            self.deliver_page(core, id, user, inbox, had);
-        }
-        if again || inbox.page.more {
-            self.read_inbox(core, user);
-        }
-    }
-
-    fn deliver_page(&mut self, core: &mut Core, id: ListenerId, user: &str, inbox: &InboxPage, had: u64) {
-        if inbox.dropped > had {
-            self.deliver(core, id, inbox.dropped, json::gap_tail(&own_channel(user), inbox.dropped));
-        }
-        for message in inbox.page.rows.iter().filter(|message| message.n > had) {
-            self.deliver(core, id, message.n, json::tail(message.n, &message.body));
-            core.stats.inbox_messages_delivered.add(1);
-        }
-    }
-
-    fn deliver(&mut self, core: &mut Core, id: ListenerId, message_id: u64, tail: Vec<u8>) {
-        core.put_json(id, tail.into_boxed_slice());
-        // Bounded like the inbox itself: a session that never acknowledges forgets the oldest.
-        let max = core.node.settings.inbox.messages;
-        let Some(listener) = core.listeners.get_mut(id) else { return };
-        let seq = listener.mailbox.last();
-        if let Some(session) = listener.session_mut() {
-            session.last_inbox_message = session.last_inbox_message.max(message_id);
-            let unacked = session.unacked_inbox.get_or_insert_default();
-            unacked.push_back((seq, message_id));
-            if unacked.len() > max {
-                unacked.pop_front();
-            }
+            answer => core.finish(claim, Err(refusal(&answer))),
         }
     }
 
@@ -223,7 +157,8 @@ impl Inbox {
             commit.puts.push(Row::Document(Document { key, body: Arc::from(*b"{}") }));
             commit.deadlines.push(Deadline::new(now + ONCE_MS, ONCE, once));
         }
-        self.submit(core, InboxRequest::Post { user, claim }, Work::Commit(commit));
+        let ticket = core.submit(Feature::Inbox, Work::Commit(commit));
+        self.posts.insert(ticket, InboxPost { user, claim });
     }
 
     /// The idempotency key of a request has expired: deletes it.

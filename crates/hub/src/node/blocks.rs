@@ -26,6 +26,8 @@ pub struct Blocks {
 #[derive(Default)]
 struct BlockLists {
     bans: HashMap<Arc<str>, Ban>,
+    /// Bans that cannot be read; None: none was read yet.
+    unreadable: Option<usize>,
     /// With the time at which each was received.
     disconnects: HashMap<Arc<str>, (Time, Disconnect)>,
     /// The oldest are forgotten first.
@@ -69,10 +71,15 @@ impl Blocks {
     }
 
     /// All bans, as they are in the store.
-    pub fn set_bans(&self, bans: HashMap<Arc<str>, Ban>) {
+    pub(crate) fn set_bans(&self, bans: HashMap<Arc<str>, Ban>, unreadable: usize) {
         let mut lists = self.write();
-        lists.bans = bans;
+        (lists.bans, lists.unreadable) = (bans, Some(unreadable));
         self.note(&lists);
+    }
+
+    /// How many bans of the store cannot be read. None: they were not read yet.
+    pub fn unreadable(&self) -> Option<usize> {
+        self.lists.read().unwrap_or_else(PoisonError::into_inner).unreadable
     }
 
     pub(crate) fn ban(&self, user: Arc<str>, ban: Ban) {

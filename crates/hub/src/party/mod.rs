@@ -18,24 +18,19 @@ pub(crate) use snapshot::Snapshot;
 use decision::PartyDecision;
 use forget::ForgetMembership;
 use ids::ReserveIds;
-use view::PartyRead;
 
 use crate::connection::LinkId;
 use crate::core::{Core, Feature};
 use crate::rows::{FORGET, MEMBERSHIP};
 use crate::transaction::{Facts, Transactions};
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
 use std::sync::Arc;
 use tavern_domain::party::PartyCommand;
-use tavern_store::{Deadline, Read, StoreAnswer, Ticket, Work};
+use tavern_store::{Deadline, StoreAnswer, Ticket};
 
 pub(crate) struct Parties {
     transactions: Transactions<PartyDecision>,
     reservations: Transactions<ReserveIds>,
     forgets: Transactions<ForgetMembership>,
-    /// Party snapshots that are being read.
-    reads: HashMap<Ticket, PartyRead, RandomState>,
     ids: ids::PartyIds,
     refusal_limits: refusal_limit::RefusalLimits,
     views: view::PartyViews,
@@ -48,10 +43,9 @@ impl Parties {
             transactions: Transactions::new(Feature::Party),
             reservations: Transactions::new(Feature::Party),
             forgets: Transactions::new(Feature::Party),
-            reads: HashMap::default(),
             ids: ids::PartyIds::default(),
             refusal_limits: refusal_limit::RefusalLimits::default(),
-            views: view::PartyViews::default(),
+            views: view::PartyViews::new(),
             wakes: wakes::PartyWakes::default(),
         }
     }
@@ -70,8 +64,8 @@ impl Parties {
         } else if self.forgets.owns(ticket) {
             // If the store does not answer, a node checks again at the next heartbeat.
             self.forgets.answered(core, ticket, answer);
-        } else if let Some(read) = self.reads.remove(&ticket) {
-            self.view_read(core, read, answer);
+        } else {
+            self.view_answered(core, ticket, answer);
         }
     }
 
@@ -95,10 +89,6 @@ impl Parties {
             },
         };
         self.begin(core, PartyDecision::of_server(command).settling(deadline.key(), Some(deadline.due)));
-    }
-
-    fn read_for(&mut self, core: &mut Core, party_read: PartyRead, read: Read) {
-        self.reads.insert(core.submit(Feature::Party, Work::Read(read)), party_read);
     }
 
     /// A user connected, or connected again: their party checks their presence.

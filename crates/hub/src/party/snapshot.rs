@@ -3,6 +3,7 @@
 //! longer.
 
 use super::Parties;
+use super::view::PartyWaiter;
 use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
 use crate::core::{Core, Timer};
@@ -19,8 +20,6 @@ const PATIENCE_MS: u64 = 2_500;
 #[derive(Default)]
 pub(super) struct SnapshotRequests {
     requests: HashMap<LinkId, SnapshotRequest, RandomState>,
-    /// The connections that wait for a read, by user.
-    users: HashMap<Arc<str>, Vec<LinkId>, RandomState>,
     /// The connections that wait until the presence of their user is committed, by user.
     announcing: HashMap<Arc<str>, Vec<LinkId>, RandomState>,
     numbers: u64,
@@ -37,8 +36,8 @@ struct SnapshotRequest {
 enum SnapshotProgress {
     /// The presence of the user is being committed.
     Announcing,
-    /// The read with this number is recent enough.
-    Reading(u64),
+    /// Their party is being read.
+    Reading,
     /// None: it could not be read in time.
     Done(Option<Box<str>>),
 }
@@ -51,27 +50,11 @@ pub(crate) struct Snapshot {
 }
 
 impl SnapshotRequests {
-    pub fn has(&self, user: &str) -> bool {
-        self.users.contains_key(user)
-    }
-
-    /// The read with this number has ended. Returns the connections that can be answered.
-    pub fn answer(&mut self, user: &Arc<str>, read: u64, party: Option<&str>) -> Vec<LinkId> {
-        let Some(links) = self.users.get_mut(user) else { return Vec::new() };
-        let requests = &mut self.requests;
-        let answered = links.extract_if(.., |link| {
-            let Some(request) = requests.get_mut(link) else { return true };
-            let recent = matches!(request.progress, SnapshotProgress::Reading(from) if from <= read);
-            if recent {
-                request.progress = SnapshotProgress::Done(party.map(Box::from));
-            }
-            recent
-        });
-        let answered: Vec<LinkId> = answered.collect();
-        if links.is_empty() {
-            self.users.remove(user);
-        }
-        answered
+    /// The party was read, or with None could not be read. False: this request does not wait any more.
+    pub fn answer(&mut self, link: LinkId, number: u64, party: Option<&str>) -> bool {
+        let request = self.requests.get_mut(&link).filter(|request| request.number == number);
+        let waiting = request.filter(|request| matches!(request.progress, SnapshotProgress::Reading));
+        waiting.map(|request| request.progress = SnapshotProgress::Done(party.map(Box::from))).is_some()
     }
 
     fn take_done(&mut self, link: LinkId) -> Option<Snapshot> {
@@ -97,8 +80,7 @@ impl SnapshotRequests {
     fn stop_waiting(&mut self, link: LinkId, user: &str, progress: &SnapshotProgress) {
         let waiting = match progress {
             SnapshotProgress::Announcing => &mut self.announcing,
-            SnapshotProgress::Reading(_) => &mut self.users,
-            SnapshotProgress::Done(_) => return,
+            SnapshotProgress::Reading | SnapshotProgress::Done(_) => return,
         };
         if let Some(links) = waiting.get_mut(user) {
             links.retain(|other| *other != link);
@@ -146,25 +128,23 @@ impl Parties {
                 self.views.requests.announcing.entry(user.clone()).or_default().push(link);
                 SnapshotProgress::Announcing
             }
-            false => self.begin_reading(core, &user, link),
+            false => {
+                self.views.wait(core, &user, PartyWaiter::Snapshot(link, number));
+                SnapshotProgress::Reading
+            }
         };
         let request = SnapshotRequest { number, user, last_event, progress };
         self.views.requests.requests.insert(link, request);
         None
     }
 
-    fn begin_reading(&mut self, core: &mut Core, user: &Arc<str>, link: LinkId) -> SnapshotProgress {
-        self.views.requests.users.entry(user.clone()).or_default().push(link);
-        SnapshotProgress::Reading(self.fresh_read(core, user))
-    }
-
     /// The presence of a user is committed: their party can be read.
     pub fn user_announced(&mut self, core: &mut Core, user: &Arc<str>) {
         for link in self.views.requests.announcing.remove(user).unwrap_or_default() {
-            let progress = self.begin_reading(core, user, link);
-            if let Some(request) = self.views.requests.requests.get_mut(&link) {
-                request.progress = progress;
-            }
+            let Some(request) = self.views.requests.requests.get_mut(&link) else { continue };
+            request.progress = SnapshotProgress::Reading;
+            let waiter = PartyWaiter::Snapshot(link, request.number);
+            self.views.wait(core, user, waiter);
         }
     }
 

@@ -7,15 +7,14 @@ use super::cached::forget_rows;
 use super::decision::party_key;
 use super::snapshot::SnapshotRequests;
 use super::{Parties, PartyDecision};
-use crate::core::{Core, ReplyTo, Timer};
+use crate::connection::LinkId;
+use crate::core::{Core, Feature, ReplyTo};
 use crate::event::Namespace;
+use crate::replica::{PageLoad, Replica, Replicas};
 use crate::rows::{MembershipRow, party_channel};
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
 use std::sync::Arc;
 use tavern_domain::party::{Party, PartyCommand};
-use tavern_store::limits::RETRY_AFTER_MS;
-use tavern_store::{Found, Read, StoreAnswer, Versioned};
+use tavern_store::{Found, Read, StoreAnswer, Ticket, Versioned};
 use tavern_wire::error::Refusal;
 use tavern_wire::json::party as json;
 use tavern_wire::record::read_party;
@@ -27,21 +26,26 @@ const TRIES: u8 = 3;
 
 /// The cached party of a user.
 #[derive(Default)]
-struct PartyView {
+pub(super) struct PartyView {
     /// None: not known.
     party: Option<KnownParty>,
-    /// The number of the last read.
-    last_read: u64,
-    reading: bool,
-    /// It has changed since the read began: it is read again.
-    changed: bool,
-    /// The read in progress is older than a commit of this shard, or may be older than one of another node.
-    outdated: bool,
     /// How often a read was repeated because of commits elsewhere.
     repeated: u8,
     check: OwnCheck,
-    /// Refusals that wait for a snapshot, each with the read that is recent enough.
-    refusals: Vec<(u64, ReplyTo, Refusal)>,
+    /// The party that the membership named, in the read in progress; None: the membership is being read.
+    reading: Option<u64>,
+    /// The party that the read in progress has found, and its document.
+    found: Option<(Party, Versioned<Arc<[u8]>>)>,
+    /// How often the read in progress missed the party.
+    tries: u8,
+}
+
+/// Somebody who waits for a party.
+pub(super) enum PartyWaiter {
+    /// A refused command, whose reply has the party.
+    Refusal(ReplyTo, Refusal),
+    /// A request for a snapshot, with its number.
+    Snapshot(LinkId, u64),
 }
 
 /// The stored party says a user is away who has a session here: the party is checked before a snapshot is used.
@@ -74,42 +78,109 @@ impl KnownParty {
     }
 }
 
-#[derive(Default)]
+impl PartyView {
+    fn id(&self) -> Option<u64> {
+        self.party.as_ref()?.id()
+    }
+
+    /// Whether the stored party says that the user is away.
+    fn is_away(&self, user: &str) -> bool {
+        let party = self.party.as_ref().and_then(|known| known.party.as_ref());
+        party.and_then(|party| party.member(user)).is_some_and(|own| own.away.is_some())
+    }
+}
+
+impl Replica for PartyView {
+    type Host = Core;
+    type Update = ();
+    type Waiter = PartyWaiter;
+
+    /// First the membership, then the party that it names.
+    fn begin(&mut self, _: &mut Core, user: &Arc<str>) -> Option<Read> {
+        (self.reading, self.found, self.tries) = (None, None, 0);
+        Some(Read::Document(MembershipRow::key(user)))
+    }
+
+    fn load(&mut self, core: &mut Core, user: &Arc<str>, found: Found) -> PageLoad {
+        let Found::Document(found) = found else { return PageLoad::Unusable };
+        let found = found.map(|found| Versioned { version: found.version, row: found.row.body });
+        let Some(id) = self.reading else {
+            let Ok(MembershipRow { membership, .. }) = MembershipRow::read(found.as_ref()) else {
+                return PageLoad::Unusable;
+            };
+            if core.users.contains(user) {
+                core.cache.documents.insert(MembershipRow::key(user), found);
+            }
+            // A user who logged out is not a member, though their party may not know yet.
+            self.reading = membership.party.filter(|_| membership.logged_out.is_none());
+            return match self.reading {
+                Some(party) => PageLoad::More(Read::Document(party_key(party))),
+                None => PageLoad::Complete,
+            };
+        };
+        let Some(found) = found else {
+            if self.tries == TRIES {
+                return PageLoad::Complete;
+            }
+            (self.reading, self.tries) = (None, self.tries + 1);
+            return PageLoad::More(Read::Document(MembershipRow::key(user)));
+        };
+        let Ok(party) = read_party(id, &found.row) else { return PageLoad::Unusable };
+        self.found = Some((party, found));
+        PageLoad::Complete
+    }
+
+    fn install(&mut self, core: &mut Core, user: &Arc<str>) {
+        let former = self.id();
+        let found = self.found.take().filter(|(party, _)| party.member(user).is_some());
+        let seen = found.as_ref().map_or((0, 0), |(party, _)| (party.id, party.version));
+        let (party, document) = found.unzip();
+        let known = KnownParty { party: party.map(Arc::new), seen };
+        let id = known.id();
+        if let Some(former) = former.filter(|former| id != Some(*former)) {
+            forget_rows(core, user, former);
+        }
+        if let Some(id) = id.filter(|_| self.is_used(core, user)) {
+            core.cache.documents.insert(party_key(id), document);
+        }
+        (self.party, self.repeated) = (Some(known), 0);
+    }
+
+    fn is_used(&self, core: &Core, user: &Arc<str>) -> bool {
+        !core.users.sessions(user).is_empty()
+    }
+
+    fn end(self, core: &mut Core, user: &Arc<str>) {
+        if let Some(party) = self.id() {
+            forget_rows(core, user, party);
+        }
+    }
+}
+
 pub(super) struct PartyViews {
-    users: HashMap<Arc<str>, PartyView, RandomState>,
+    copies: Replicas<PartyView>,
     pub requests: SnapshotRequests,
 }
 
-/// A read of a user's party: first their membership, then the party that it names.
-#[derive(Clone)]
-pub(crate) struct PartyRead {
-    user: Arc<str>,
-    membership: Option<Box<MembershipRow>>,
-    tries: u8,
-}
-
 impl PartyViews {
+    pub fn new() -> PartyViews {
+        PartyViews { copies: Replicas::new(Feature::Party), requests: SnapshotRequests::default() }
+    }
+
     /// The party whose channel a user's sessions are subscribed to.
     pub fn party_of(&self, user: &str) -> Option<u64> {
-        self.users.get(user)?.party.as_ref()?.id()
+        self.copies.get(user)?.id()
     }
 
     /// The last known snapshot of a user's party, for a refusal while the store does not answer.
     pub fn text(&self, user: Option<&str>) -> Box<str> {
-        let view = user.and_then(|user| self.users.get(user)?.party.as_ref());
+        let view = user.and_then(|user| self.copies.get(user)?.party.as_ref());
         view.map_or_else(|| "null".into(), KnownParty::text)
     }
 
-    /// Drops the cached view of a user without a session here, unless it is still needed.
-    fn forget(&mut self, core: &mut Core, user: &Arc<str>) {
-        if core.users.sessions(user).is_empty()
-            && self.users.get(user).is_some_and(|view| !view.reading && view.refusals.is_empty())
-        {
-            if let Some(party) = self.party_of(user) {
-                forget_rows(core, user, party);
-            }
-            self.users.remove(user);
-        }
+    /// The view is read from now on: the waiter is answered after that.
+    pub fn wait(&mut self, core: &mut Core, user: &Arc<str>, waiter: PartyWaiter) {
+        self.copies.wait_fresh(core, user, waiter);
     }
 }
 
@@ -122,10 +193,7 @@ impl Parties {
         refusal: Refusal,
         claim: ReplyTo,
     ) {
-        let read = self.fresh_read(core, user);
-        if let Some(view) = self.views.users.get_mut(user) {
-            view.refusals.push((read, claim, refusal));
-        }
+        self.views.wait(core, user, PartyWaiter::Refusal(claim, refusal));
     }
 
     /// A user's party may have changed, or the user has connected.
@@ -133,160 +201,80 @@ impl Parties {
         if core.users.sessions(user).is_empty() {
             return;
         }
-        self.fresh_read(core, user);
-        if let Some(view) = self.views.users.get_mut(user)
-            && view.changed
-            && view.repeated < REPEATS
+        let copies = &mut self.views.copies;
+        copies.refresh(core, user);
+        if copies.reads_again(user)
+            && let Some(view) = copies.get_mut(user).filter(|view| view.repeated < REPEATS)
         {
             // The command that changed it may be answered already: the read in progress may be older.
-            (view.outdated, view.repeated) = (true, view.repeated + 1);
+            view.repeated += 1;
+            copies.outdate(user);
         }
     }
 
-    /// The number of a read of a user's party that starts now, or when the one in progress has ended.
-    pub(super) fn fresh_read(&mut self, core: &mut Core, user: &Arc<str>) -> u64 {
-        let view = self.views.users.entry(user.clone()).or_default();
-        if view.reading {
-            view.changed = true;
-            return view.last_read + 1;
+    /// A read of a party failed, or somebody waits for it.
+    pub(crate) fn replica_is_due(&mut self, core: &mut Core, user: &Arc<str>) {
+        self.views.copies.due(core, user);
+    }
+
+    pub(super) fn view_answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
+        let Some(read) = self.views.copies.answered(core, ticket, answer) else { return };
+        match read.failed {
+            // The store does not answer: replies are sent without a party.
+            Some(_) => self.serve(core, &read.name, None, read.waiters),
+            None => self.view_loaded(core, &read.name, read.waiters),
         }
-        view.last_read += 1;
-        (view.reading, view.changed, view.outdated) = (true, false, false);
-        let last_read = view.last_read;
-        self.read_membership(core, PartyRead { user: user.clone(), membership: None, tries: 0 });
-        last_read
+        self.views.copies.drop_unused(core, &read.name);
     }
 
-    fn read_membership(&mut self, core: &mut Core, read: PartyRead) {
-        let key = MembershipRow::key(&read.user);
-        self.read_for(core, read, Read::Document(key));
-    }
-
-    pub(super) fn view_read(&mut self, core: &mut Core, mut read: PartyRead, answer: StoreAnswer) {
-        let StoreAnswer::Read(Found::Document(found)) = answer else {
-            return self.view_failed(core, &read.user);
-        };
-        let Some(membership) = &read.membership else {
-            let found = found.map(|found| Versioned { version: found.version, row: found.row.body });
-            let Ok(membership) = MembershipRow::read(found.as_ref()) else {
-                return self.view_failed(core, &read.user);
-            };
-            if core.users.contains(&read.user) {
-                core.cache.documents.insert(MembershipRow::key(&read.user), found);
-            }
-            let membership = Box::new(membership);
-            // A user who logged out is not a member, though their party may not know yet.
-            let party = membership.membership.party.filter(|_| membership.membership.logged_out.is_none());
-            let Some(party) = party else {
-                return self.view_loaded(core, &read.user, None, None);
-            };
-            read.membership = Some(membership);
-            return self.read_for(core, read, Read::Document(party_key(party)));
-        };
-        let id = membership.membership.party.unwrap_or(0);
-        match found.as_ref().map(|found| read_party(id, &found.row.body)).transpose() {
-            Ok(Some(party)) => {
-                let found = found.map(|found| Versioned { version: found.version, row: found.row.body });
-                self.view_loaded(core, &read.user, Some(party), found);
-            }
-            Ok(None) if read.tries < TRIES => {
-                self.read_membership(core, PartyRead { membership: None, tries: read.tries + 1, ..read });
-            }
-            Ok(None) => self.view_loaded(core, &read.user, None, None),
-            Err(_) => self.view_failed(core, &read.user),
-        }
-    }
-
-    /// The store does not answer: replies are sent without a party, and the read is retried.
-    fn view_failed(&mut self, core: &mut Core, user: &Arc<str>) {
-        let Some(view) = self.views.users.get_mut(user) else { return };
-        view.reading = false;
-        let (last_read, changed) = (view.last_read, view.changed);
-        self.answer_requests(core, user, last_read, None);
-        if changed && self.views.requests.has(user) {
-            self.fresh_read(core, user);
-        } else if !core.users.sessions(user).is_empty() {
-            core.agenda.set(core.now + RETRY_AFTER_MS, Timer::RetryPartyView(user.clone()));
-        }
-        self.views.forget(core, user);
-    }
-
-    /// `document` is the party as it is stored.
-    fn view_loaded(
-        &mut self,
-        core: &mut Core,
-        user: &Arc<str>,
-        party: Option<Party>,
-        document: Option<Versioned<Arc<[u8]>>>,
-    ) {
+    fn view_loaded(&mut self, core: &mut Core, user: &Arc<str>, waiters: Vec<PartyWaiter>) {
         let local = !core.users.sessions(user).is_empty();
-        let Some(view) = self.views.users.get_mut(user) else { return };
-        view.reading = false;
-        if view.outdated {
-            self.fresh_read(core, user);
-            return;
-        }
-        view.repeated = 0;
-        let party = party.filter(|party| party.member(user).is_some());
-        let away = party.as_ref().and_then(|party| party.member(user)).is_some_and(|own| own.away.is_some());
-        let seen = party.as_ref().map_or((0, 0), |party| (party.id, party.version));
-        let known = KnownParty { party: party.map(Arc::new), seen };
-        let (id, text) = (known.id(), known.text());
-        let former = view.party.as_ref().and_then(KnownParty::id);
-        if let Some(former) = former.filter(|former| id != Some(*former)) {
-            forget_rows(core, user, former);
-        }
-        if let Some(id) = id.filter(|_| local) {
-            core.cache.documents.insert(party_key(id), document);
-        }
-        view.party = Some(known);
-        let (last_read, changed) = (view.last_read, view.changed);
-        let checks = away && local && view.check == OwnCheck::None;
-        match checks {
-            true => view.check = OwnCheck::Running,
-            false if view.check == OwnCheck::Done => view.check = OwnCheck::None,
-            false => {}
-        }
+        let Some(view) = self.views.copies.get_mut(user) else { return };
+        let (id, away) = (view.id(), view.is_away(user) && local);
+        let check = view.check;
+        let text = view.party.as_ref().map(KnownParty::text);
+        view.check = match check {
+            OwnCheck::None if away => OwnCheck::Running,
+            OwnCheck::Done => OwnCheck::None,
+            check => check,
+        };
         // The user is here: do not use a snapshot that shows them away.
-        match away && local {
-            true if !checks && view.check == OwnCheck::None => {
-                self.answer_requests(core, user, last_read, None)
-            }
-            true => {}
-            false => self.answer_requests(core, user, last_read, Some(&text)),
+        match (away, check) {
+            (false, _) => self.serve(core, user, text.as_deref(), waiters),
+            (true, OwnCheck::Done) => self.serve(core, user, None, waiters),
+            (true, OwnCheck::None | OwnCheck::Running) => self.views.copies.defer(user, waiters),
         }
         if local {
             self.subscribe_to_party(core, user, id);
         }
-        if checks {
+        if away && check == OwnCheck::None {
             self.begin(core, PartyDecision::of_server(PartyCommand::Check { user: user.clone() }));
         }
-        if changed {
-            self.fresh_read(core, user);
-        }
-        self.views.forget(core, user);
     }
 
-    /// Gives a snapshot to every request that waits for the read with this number or an earlier one.
-    fn answer_requests(&mut self, core: &mut Core, user: &Arc<str>, last_read: u64, text: Option<&str>) {
-        let Some(view) = self.views.users.get_mut(user) else { return };
-        let known = || view.party.as_ref().map_or_else(|| "null".into(), KnownParty::text);
-        let party: Box<str> = match view.refusals.is_empty() {
-            true => Box::default(),
-            false => text.map_or_else(known, Box::from),
-        };
-        for (_, claim, refusal) in view.refusals.extract_if(.., |(read, ..)| *read <= last_read) {
-            core.finish(claim, Err(refusal.with_party(party.clone())));
+    /// Answers those who waited for a user's party. None: it could not be read.
+    fn serve(&mut self, core: &mut Core, user: &Arc<str>, text: Option<&str>, waiters: Vec<PartyWaiter>) {
+        for waiter in waiters {
+            match waiter {
+                PartyWaiter::Refusal(claim, refusal) => {
+                    let party = text.map_or_else(|| self.views.text(Some(user)), Box::from);
+                    core.finish(claim, Err(refusal.with_party(party)));
+                }
+                PartyWaiter::Snapshot(link, number) => {
+                    if self.views.requests.answer(link, number, text) {
+                        core.effects.ready.push(link);
+                    }
+                }
+            }
         }
-        let ready = self.views.requests.answer(user, last_read, text);
-        core.effects.ready.extend(ready);
     }
 
     /// The party has checked a user's presence: snapshots that waited for it are read again.
     pub(super) fn checked(&mut self, core: &mut Core, user: &Arc<str>) {
-        if let Some(view) = self.views.users.get_mut(user).filter(|view| view.check == OwnCheck::Running) {
+        let running = |view: &&mut PartyView| view.check == OwnCheck::Running;
+        if let Some(view) = self.views.copies.get_mut(user).filter(running) {
             view.check = OwnCheck::Done;
-            self.fresh_read(core, user);
+            self.views.copies.refresh(core, user);
         }
     }
 
@@ -299,15 +287,15 @@ impl Parties {
         (id, version): (u64, u64),
         party: Option<&Arc<Party>>,
     ) {
-        let Some(view) = self.views.users.get_mut(user) else { return };
-        view.outdated |= view.reading;
+        self.views.copies.outdate(user);
+        let Some(view) = self.views.copies.get_mut(user) else { return };
         // A user who left one party may be in another by now.
         let known = view.party.as_mut().filter(|known| party.is_some() || known.id() == Some(id));
         // The replies to two commits may arrive in either order.
         let Some(known) = known.filter(|known| known.seen.0 != id || known.seen.1 < version) else { return };
         if known.id().is_some_and(|other| other != id) {
             // Which of the two is newer is unknown.
-            self.fresh_read(core, user);
+            self.views.copies.refresh(core, user);
             return;
         }
         *known = KnownParty { party: party.cloned(), seen: (id, version) };
@@ -347,6 +335,6 @@ impl Parties {
     /// The last session of a user here has ended.
     pub(crate) fn user_left(&mut self, core: &mut Core, user: &Arc<str>) {
         core.cache.forget_membership(user);
-        self.views.forget(core, user);
+        self.views.copies.drop_unused(core, user);
     }
 }

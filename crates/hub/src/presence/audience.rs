@@ -2,7 +2,6 @@
 //! counts.
 //! Must hold: the snapshot of a new watcher and the events after it are consistent in every mode.
 
-use super::rooms::Rooms;
 use crate::core::listener::ListenerId;
 use crate::core::{Core, Timer, Users};
 use crate::event::{Event, Namespace, WatchedVersion};
@@ -110,61 +109,48 @@ impl WatchedRoom {
     }
 }
 
-impl Rooms {
-    pub(super) fn watched(&self, core: &Core, channel: &str, room: Room) -> WatchedRoom {
-        let mode = self.mode_of(core, channel, PresenceMode::Full, room.snapshot().members.len());
+/// What the watchers of a channel are sent.
+impl WatchedRoom {
+    pub fn new(core: &Core, channel: &str, room: Room) -> WatchedRoom {
+        let mode = mode_of(core, channel, PresenceMode::Full, room.snapshot().members.len());
         let (tick, personal) = (TickChanges::at(room.version()), is_own_channel(channel));
         WatchedRoom { tick, room, mode, encoded: None, ticking: false, personal }
     }
 
-    /// The mode of a channel of this size, coming from another mode.
-    fn mode_of(&self, core: &Core, channel: &str, mode: PresenceMode, users: usize) -> PresenceMode {
-        let settings = &core.node.settings;
-        let kind = Channel::parse(channel).map_or("", |channel| channel.kind);
-        settings.kind(kind).presence_mode.unwrap_or_else(|| settings.crowds.mode(mode, users))
-    }
-
     /// Sends watchers the changes that were applied, or schedules the end of the tick.
-    pub(super) fn send_updates(&mut self, core: &mut Core, channel: &Arc<str>) {
+    pub fn send_updates(&mut self, core: &mut Core, channel: &Arc<str>) {
         let tick_ms = core.node.settings.tick_ms;
-        let Some(watched) = self.rooms.get_mut(channel) else { return };
-        let updates = watched.room.take_emitted();
-        if watched.mode == PresenceMode::Full {
+        let updates = self.room.take_emitted();
+        if self.mode == PresenceMode::Full {
             for update in updates {
                 self.send_update(core, channel, &update);
             }
-        } else if !updates.is_empty() && !std::mem::replace(&mut watched.ticking, true) {
+        } else if !updates.is_empty() && !std::mem::replace(&mut self.ticking, true) {
             core.agenda.set(core.now + tick_ms, Timer::PresenceTick(channel.clone()));
         }
         self.change_mode(core, channel);
     }
 
     /// The members of a room for a new watcher.
-    pub(super) fn room_members(
-        &mut self,
-        core: &mut Core,
-        channel: &str,
-        id: ListenerId,
-    ) -> Option<Arc<[u8]>> {
+    pub fn members_for(&mut self, core: &mut Core, channel: &str, id: ListenerId) -> Arc<[u8]> {
         if let Some(marks) = core.listeners.get_mut(id).and_then(|one| one.received_elsewhere.as_mut()) {
             marks.forget_presence(channel);
         }
         let user = core.user_of(id);
         let eyes = RoomViewer { users: &core.users, user: user.as_deref() };
-        let watched = self.rooms.get_mut(channel)?;
         // Only the followers of a hidden member, or of members of a crowd, see more than everyone.
-        let counts = watched.mode == PresenceMode::Counts;
+        let counts = self.mode == PresenceMode::Counts;
         let more = |(user, member): (&Arc<str>, &RoomMember)| {
             (counts || member.visibility != Visibility::Everyone) && eyes.is_close(user)
         };
-        if eyes.user.is_none() || !watched.room.snapshot().members.iter().any(more) {
-            return Some(watched.public_members());
+        if eyes.user.is_none() || !self.room.snapshot().members.iter().any(more) {
+            return self.public_members();
         }
         let sees = |user: &str, visibility| eyes.sees(user, visibility);
-        Some(watched.members(&sees, |user| eyes.follows(user)))
+        self.members(&sees, |user| eyes.follows(user))
     }
 
-    fn send_update(&mut self, core: &mut Core, channel: &Arc<str>, update: &PresenceUpdate) {
+    fn send_update(&self, core: &mut Core, channel: &Arc<str>, update: &PresenceUpdate) {
         let first = update.to + 1 - update.changes.len() as u64;
         for (at, change) in update.changes.iter().enumerate() {
             let version = first + at as u64;
@@ -177,7 +163,7 @@ impl Rooms {
                 Visibility::Everyone => BTreeSet::new(),
                 _ => core.users.sessions_close_to(&update.user).map(|id| id.index).collect(),
             };
-            self.send_to_watchers(core, channel, (version - 1, version), &close, |eyes| {
+            send_to_watchers(core, channel, (version - 1, version), &close, |eyes| {
                 let mut tail = Vec::new();
                 let sees = |user: &str, visibility| eyes.sees(user, visibility);
                 if personal && !sees(&update.user, update.visibility) {
@@ -191,15 +177,14 @@ impl Rooms {
 
     /// A user's visibility changed: they disappear for some watchers and appear for others, in one version.
     fn send_visibility_change(
-        &mut self,
+        &self,
         core: &mut Core,
         channel: &Arc<str>,
         update: &PresenceUpdate,
         (from, to): (Visibility, Visibility),
         version: u64,
     ) {
-        let Some(watched) = self.rooms.get(channel) else { return };
-        let members = &watched.room.snapshot().members;
+        let members = &self.room.snapshot().members;
         let clients = members.get(&update.user).map(|member| member.clients.clone()).unwrap_or_default();
         let changed = vec![VisibilityChanged { user: update.user.clone(), from, to, clients }];
         let count = members.len();
@@ -215,18 +200,15 @@ impl Rooms {
 
     /// The channel has grown or shrunk past a threshold: sends watchers the new mode.
     fn change_mode(&mut self, core: &mut Core, channel: &Arc<str>) {
-        let Some(watched) = self.rooms.get(channel) else { return };
-        let before = watched.mode;
-        let mode = self.mode_of(core, channel, before, watched.room.snapshot().members.len());
-        if mode == before {
+        let mode = mode_of(core, channel, self.mode, self.room.snapshot().members.len());
+        if mode == self.mode {
             return;
         }
         self.end_tick(core, channel);
-        let Some(watched) = self.rooms.get_mut(channel) else { return };
-        watched.mode = mode;
-        let version = watched.room.version();
-        watched.tick = TickChanges::at(version);
-        self.send_to_watchers(core, channel, (version, version), &BTreeSet::new(), |_| {
+        self.mode = mode;
+        let version = self.room.version();
+        self.tick = TickChanges::at(version);
+        send_to_watchers(core, channel, (version, version), &BTreeSet::new(), |_| {
             let mut tail = Vec::new();
             json::mode_tail(&mut tail, channel, mode, version);
             Some(tail)
@@ -234,55 +216,44 @@ impl Rooms {
     }
 
     /// A tick is over.
-    pub(crate) fn tick(&mut self, core: &mut Core, channel: &Arc<str>) {
-        if let Some(watched) = self.rooms.get_mut(channel) {
-            watched.ticking = false;
-        }
+    pub fn tick(&mut self, core: &mut Core, channel: &Arc<str>) {
+        self.ticking = false;
         self.end_tick(core, channel);
     }
 
     /// Sends the difference of a tick.
-    pub(crate) fn end_tick(&mut self, core: &mut Core, channel: &Arc<str>) {
-        let Some(watched) = self.rooms.get_mut(channel) else { return };
-        let mode = watched.mode;
-        if mode != PresenceMode::Full
-            && let Some(difference) = watched.tick.settle(watched.room.snapshot())
+    pub fn end_tick(&mut self, core: &mut Core, channel: &Arc<str>) {
+        if self.mode != PresenceMode::Full
+            && let Some(difference) = self.tick.settle(self.room.snapshot())
         {
-            self.send_difference(core, channel, &difference, mode);
+            self.send_difference(core, channel, &difference, self.mode);
         }
     }
 
     /// The channel was read again: changes that were not sent yet are sent as one difference.
-    pub(super) fn send_reloaded(
-        &mut self,
-        core: &mut Core,
-        channel: &Arc<str>,
-        mut difference: RoomDifference,
-    ) {
-        let Some(watched) = self.rooms.get_mut(channel) else { return };
-        let mode = watched.mode;
+    pub fn send_reloaded(&mut self, core: &mut Core, channel: &Arc<str>, mut difference: RoomDifference) {
         // Send the version even if no member is different: a client that counts versions must not miss one.
         if difference.to == difference.from {
             return;
         }
-        if mode != PresenceMode::Full {
+        if self.mode != PresenceMode::Full {
             // A tick whose changes cancelled out was not sent.
-            difference.from = watched.tick.version();
+            difference.from = self.tick.version();
         }
-        watched.tick = TickChanges::at(difference.to);
-        self.send_difference(core, channel, &difference, mode);
+        self.tick = TickChanges::at(difference.to);
+        self.send_difference(core, channel, &difference, self.mode);
     }
 
     fn send_difference(
-        &mut self,
+        &self,
         core: &mut Core,
         channel: &str,
         difference: &RoomDifference,
         mode: PresenceMode,
     ) {
-        let close = self.close_to(core, difference, mode);
-        let personal = is_own_channel(channel).then(|| self.shown_in(channel));
-        self.send_to_watchers(core, channel, (difference.from, difference.to), &close, |eyes| {
+        let close = close_to(core, difference, mode);
+        let personal = is_own_channel(channel).then(|| self.visible_members());
+        send_to_watchers(core, channel, (difference.from, difference.to), &close, |eyes| {
             let mut tail = Vec::new();
             let sees = |user: &str, visibility| eyes.sees(user, visibility);
             if let Some(shown) = &personal {
@@ -309,58 +280,63 @@ impl Rooms {
         });
     }
 
-    /// The users in a watched channel, with their visibility.
-    fn shown_in(&self, channel: &str) -> Vec<(Arc<str>, Visibility)> {
-        let members = self.rooms.get(channel).map(|watched| &watched.room.snapshot().members);
-        members.into_iter().flatten().map(|(user, member)| (user.clone(), member.visibility)).collect()
+    /// The users in the channel, with their visibility.
+    fn visible_members(&self) -> Vec<(Arc<str>, Visibility)> {
+        let members = &self.room.snapshot().members;
+        members.iter().map(|(user, member)| (user.clone(), member.visibility)).collect()
     }
+}
 
-    /// The sessions that see more of a difference than everyone does.
-    fn close_to(&self, core: &Core, difference: &RoomDifference, mode: PresenceMode) -> BTreeSet<u32> {
-        let more = |visibility| mode == PresenceMode::Counts || visibility != Visibility::Everyone;
-        let entries = difference.joined.iter().chain(&difference.updated);
-        let entries = entries.map(|entry| (&entry.user, entry.visibility));
-        let left = difference.left.iter().map(|gone| (&gone.user, gone.visibility));
-        // Followers see a visibility change differently from everyone else, in both directions.
-        let changed = difference.visibility_changed.iter().map(|change| (&change.user, Visibility::Nobody));
-        let users = entries.chain(left).chain(changed).filter(|(_, visibility)| more(*visibility));
-        let sessions = users.flat_map(|(user, _)| core.users.sessions_close_to(user));
-        sessions.map(|id| id.index).collect()
-    }
+/// The mode of a channel of this size, coming from another mode.
+fn mode_of(core: &Core, channel: &str, mode: PresenceMode, users: usize) -> PresenceMode {
+    let settings = &core.node.settings;
+    let kind = Channel::parse(channel).map_or("", |channel| channel.kind);
+    settings.kind(kind).presence_mode.unwrap_or_else(|| settings.crowds.mode(mode, users))
+}
 
-    /// Rendered once for everyone, and once for each session that may see more. None: the viewer gets nothing.
-    fn send_to_watchers(
-        &mut self,
-        core: &mut Core,
-        channel: &str,
-        (from, version): (u64, u64),
-        close: &BTreeSet<u32>,
-        write: impl Fn(RoomViewer<'_>) -> Option<Vec<u8>>,
-    ) {
-        let now = core.now;
-        let Some(place) = core.routing.find(Namespace::Presence, channel.as_bytes()) else { return };
-        let pool = core.event_memory.clone();
-        let watched_version = WatchedVersion { channel: channel.into(), from, version };
-        let event =
-            |tail: Vec<u8>| Event::presence(tail.into_boxed_slice(), now, watched_version.clone(), &pool);
-        let shared = write(RoomViewer { users: &core.users, user: None }).map(&event);
-        let listeners = std::mem::take(&mut core.routing.place_mut(place).listeners);
-        for &listener in &listeners {
-            if !close.contains(&listener) {
-                if let Some(shared) = &shared {
-                    core.deliver_event(listener, shared);
-                }
-                continue;
+/// The sessions that see more of a difference than everyone does.
+fn close_to(core: &Core, difference: &RoomDifference, mode: PresenceMode) -> BTreeSet<u32> {
+    let more = |visibility| mode == PresenceMode::Counts || visibility != Visibility::Everyone;
+    let entries = difference.joined.iter().chain(&difference.updated);
+    let entries = entries.map(|entry| (&entry.user, entry.visibility));
+    let left = difference.left.iter().map(|gone| (&gone.user, gone.visibility));
+    // Followers see a visibility change differently from everyone else, in both directions.
+    let changed = difference.visibility_changed.iter().map(|change| (&change.user, Visibility::Nobody));
+    let users = entries.chain(left).chain(changed).filter(|(_, visibility)| more(*visibility));
+    let sessions = users.flat_map(|(user, _)| core.users.sessions_close_to(user));
+    sessions.map(|id| id.index).collect()
+}
+
+/// Rendered once for everyone, and once for each session that may see more. None: the viewer gets nothing.
+fn send_to_watchers(
+    core: &mut Core,
+    channel: &str,
+    (from, version): (u64, u64),
+    close: &BTreeSet<u32>,
+    write: impl Fn(RoomViewer<'_>) -> Option<Vec<u8>>,
+) {
+    let now = core.now;
+    let Some(place) = core.routing.find(Namespace::Presence, channel.as_bytes()) else { return };
+    let pool = core.event_memory.clone();
+    let watched_version = WatchedVersion { channel: channel.into(), from, version };
+    let event = |tail: Vec<u8>| Event::presence(tail.into_boxed_slice(), now, watched_version.clone(), &pool);
+    let shared = write(RoomViewer { users: &core.users, user: None }).map(&event);
+    let listeners = std::mem::take(&mut core.routing.place_mut(place).listeners);
+    for &listener in &listeners {
+        if !close.contains(&listener) {
+            if let Some(shared) = &shared {
+                core.deliver_event(listener, shared);
             }
-            let session = core.listeners.at(listener).session();
-            let user = session.and_then(|session| session.identity.user.clone());
-            let own = write(RoomViewer { users: &core.users, user: user.as_deref() }).map(&event);
-            if let Some(own) = own {
-                core.deliver_event(listener, &own);
-            }
+            continue;
         }
-        core.routing.place_mut(place).listeners = listeners;
+        let session = core.listeners.at(listener).session();
+        let user = session.and_then(|session| session.identity.user.clone());
+        let own = write(RoomViewer { users: &core.users, user: user.as_deref() }).map(&event);
+        if let Some(own) = own {
+            core.deliver_event(listener, &own);
+        }
     }
+    core.routing.place_mut(place).listeners = listeners;
 }
 
 /// The viewer of a channel; without a user, what everyone may see.

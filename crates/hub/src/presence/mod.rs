@@ -46,7 +46,7 @@ struct WaitingJoin {
 
 impl Presence {
     pub fn new() -> Presence {
-        Presence { changes: PresenceChanges::new(), rooms: Rooms::default(), waiting_joins: BTreeMap::new() }
+        Presence { changes: PresenceChanges::new(), rooms: Rooms::new(), waiting_joins: BTreeMap::new() }
     }
 
     pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {

@@ -5,14 +5,14 @@
 use super::audience::WatchedRoom;
 use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
-use crate::core::{CommandReply, Core, Feature, Notice, ReplyTo, Timer, refusal};
+use crate::core::{CommandReply, Core, Feature, Notice, ReplyTo, refusal};
 use crate::event::Namespace;
 use crate::node::ChannelUpdate;
 use crate::node::registry::NameEntry;
+use crate::replica::{PageLoad, Replica, Replicas};
 use crate::user::is_own_channel;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::presence::{Applied, Room, RoomMember, RoomSnapshot};
 use tavern_store::{Found, PresencePage, PresenceRow, Read, StoreAnswer, Ticket, Versioned, Work};
@@ -21,87 +21,203 @@ use tavern_wire::json::WhoRequest;
 use tavern_wire::json::presence as json;
 
 /// The channels whose presence is watched from this shard.
-#[derive(Default)]
 pub(crate) struct Rooms {
-    pub(super) rooms: HashMap<Arc<str>, WatchedRoom, RandomState>,
-    requests: HashMap<Ticket, RoomRequest, RandomState>,
-    /// Channels that are being read before they can be watched.
-    reading: BTreeMap<Arc<str>, RoomLoad>,
-    /// Channels without a watcher whose changes are already routed here: they are being read for the first one.
-    early_interest: HashMap<Arc<str>, Arc<NameEntry>, RandomState>,
-    /// Channels whose version in the store is newer than here, and that version.
-    behind: BTreeMap<Arc<str>, u64>,
+    copies: Replicas<RoomCopy>,
+    requests: HashMap<Ticket, WhoQuestion, RandomState>,
 }
 
-/// A request to the store.
-enum RoomRequest {
-    /// A page of a channel's members.
-    Members { channel: Arc<str> },
-    /// Whether a watched channel has the version of the store.
-    Compare { channel: Arc<str> },
-    Who {
-        claim: ReplyTo,
-        counts_only: bool,
-        viewer: Option<Arc<str>>,
-        /// A user's own channel, which is empty for watchers who may not see the user.
-        personal: bool,
-    },
+/// A `who` that waits for the store.
+struct WhoQuestion {
+    claim: ReplyTo,
+    counts_only: bool,
+    viewer: Option<Arc<str>>,
+    /// A user's own channel, which is empty for watchers who may not see the user.
+    personal: bool,
 }
 
-/// A channel that is being read, page by page, and the changes received during the read.
+/// The copy of a channel's members.
 #[derive(Default)]
-pub(super) struct RoomLoad {
+struct RoomCopy {
+    /// None: it was not read, or had no watcher since.
+    watched: Option<WatchedRoom>,
+    /// The members that the read in progress has found.
     snapshot: RoomSnapshot,
     after: Option<Arc<str>>,
-    updates: Vec<ChannelUpdate>,
-    /// More changes arrived than are buffered: it must be read again.
-    overflowed: bool,
-    claims: Vec<ReplyTo>,
+    /// Its changes are routed here although it has no watcher: it is being read for the first one.
+    early_interest: Option<Arc<NameEntry>>,
 }
 
 /// Users in one answer to `who`, unless it names a limit.
 const WHO_USERS: u64 = 100;
 /// One page of a channel's members.
 const PAGE: u32 = 1000;
-/// How long a missing change may be in flight before the channel is read again.
-const MISSING_MS: u64 = 1_000;
-/// How long a channel that was read may wait for its first watcher.
-const FRESH_MS: u64 = 1_000;
-/// Changes that are buffered while a channel is read; with more it is read again.
-const UPDATES_MAX: usize = 10_000;
 
-impl Rooms {
-    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
-        match (self.requests.remove(&ticket), answer) {
-            (Some(RoomRequest::Members { channel }), answer) => self.roster_read(core, channel, answer),
-            (Some(RoomRequest::Compare { channel }), StoreAnswer::Read(Found::Roster(roster))) => {
-                self.compare(core, &channel, &roster);
-            }
-            (Some(RoomRequest::Who { claim, counts_only, viewer, personal }), answer) => {
-                let reply = who_read(core, counts_only, personal, viewer.as_deref(), answer);
-                core.finish(claim, reply);
-            }
-            // Compared again at the next heartbeat.
-            (Some(RoomRequest::Compare { .. }) | None, _) => {}
+impl RoomCopy {
+    fn page(channel: &Arc<str>, after: Option<Arc<str>>, limit: u32) -> Read {
+        Read::Roster { channel: channel.clone(), after, limit }
+    }
+
+    /// Routes the changes of a channel to this shard before its first watcher is subscribed.
+    fn begin_interest(&mut self, core: &Core, channel: &str) {
+        if self.early_interest.is_none() && !is_watched(core, channel) {
+            let entry = core.node.registry.intern(Namespace::Presence, channel.as_bytes());
+            entry.added(core.index, true);
+            self.early_interest = Some(entry);
         }
     }
 
-    fn ask(&mut self, core: &mut Core, question: RoomRequest, work: Work) {
-        self.requests.insert(core.submit(Feature::Presence, work), question);
+    /// The channel has a watcher by now, or will not get one.
+    fn end_interest(&mut self, core: &mut Core, channel: &str) {
+        let Some(entry) = self.early_interest.take() else { return };
+        let unused = entry.removed(core.index, !is_watched(core, channel));
+        core.node.registry.forget(Namespace::Presence, &entry);
+        if unused {
+            core.release_later(Namespace::Presence, entry.name.clone());
+        }
+    }
+}
+
+impl Replica for RoomCopy {
+    type Host = Core;
+    type Update = ChannelUpdate;
+    type Waiter = ReplyTo;
+
+    /// The first watcher subscribes soon, or not at all.
+    const UNUSED_MS: u64 = 1_000;
+
+    fn begin(&mut self, _: &mut Core, channel: &Arc<str>) -> Option<Read> {
+        (self.snapshot, self.after) = (RoomSnapshot::default(), None);
+        Some(RoomCopy::page(channel, None, PAGE))
+    }
+
+    fn load(&mut self, _: &mut Core, channel: &Arc<str>, found: Found) -> PageLoad {
+        let Found::Roster(PresencePage { version, page, .. }) = found else { return PageLoad::Unusable };
+        // Pages of two versions are inconsistent.
+        if self.after.is_some() && self.snapshot.version != version {
+            return PageLoad::Again;
+        }
+        self.snapshot.version = version;
+        self.after = page.rows.last().map(|row| row.row.key.user.clone());
+        for row in page.rows {
+            insert(&mut self.snapshot, row);
+        }
+        match page.more {
+            true => PageLoad::More(RoomCopy::page(channel, self.after.clone(), PAGE)),
+            false => PageLoad::Complete,
+        }
+    }
+
+    /// Watchers are sent the difference.
+    fn install(&mut self, core: &mut Core, channel: &Arc<str>) {
+        let snapshot = std::mem::take(&mut self.snapshot);
+        if let Some(watched) = &mut self.watched {
+            watched.end_tick(core, channel);
+            let difference = watched.room.replace(snapshot);
+            watched.send_reloaded(core, channel, difference);
+            watched.catch_up();
+            watched.send_updates(core, channel);
+        } else if self.is_used(core, channel) {
+            let watched = WatchedRoom::new(core, channel, Room::new(snapshot));
+            core.notify(Notice::ChannelLoaded { channel: channel.clone(), base: watched.base() });
+            self.watched = Some(watched);
+        }
+        // Otherwise it was read for watchers that have left since, and updates may have been missed: later watchers
+        // start again.
+    }
+
+    fn apply(&mut self, core: &mut Core, channel: &Arc<str>, channel_update: &ChannelUpdate) -> Applied {
+        let Some(watched) = &mut self.watched else { return Applied::Old };
+        watched.touch(&channel_update.update);
+        let applied = watched.room.apply((*channel_update.update).clone());
+        if applied == Applied::Emitted {
+            watched.send_updates(core, channel);
+        }
+        applied
+    }
+
+    /// Routed after `ChannelLoaded`: a session that was adopted gets its gap before these changes.
+    fn apply_kept(&mut self, core: &mut Core, _: &Arc<str>, channel_update: &ChannelUpdate) -> Applied {
+        core.notify(Notice::PresenceChanged(channel_update.clone()));
+        Applied::Old
+    }
+
+    fn has_gap(&self) -> bool {
+        self.watched.as_ref().is_none_or(|watched| watched.room.has_gap())
+    }
+
+    fn compare(&self, channel: &Arc<str>) -> Option<Read> {
+        self.watched.as_ref().map(|_| RoomCopy::page(channel, None, 1))
+    }
+
+    fn is_behind(&self, found: &Found) -> Option<u64> {
+        let (Some(watched), Found::Roster(roster)) = (&self.watched, found) else { return None };
+        let empty = roster.users == 0 && watched.room.snapshot().members.is_empty();
+        Some(roster.version).filter(|version| !empty && self.lacks(*version))
+    }
+
+    fn lacks(&self, version: u64) -> bool {
+        self.watched.as_ref().is_some_and(|watched| version > watched.room.version())
+    }
+
+    fn is_used(&self, core: &Core, channel: &Arc<str>) -> bool {
+        self.early_interest.is_some() || is_watched(core, channel)
+    }
+
+    fn expire(&mut self, core: &mut Core, channel: &Arc<str>) {
+        if !is_watched(core, channel) {
+            self.end_interest(core, channel);
+        }
+    }
+
+    fn end(mut self, core: &mut Core, channel: &Arc<str>) {
+        self.end_interest(core, channel);
+    }
+}
+
+impl Rooms {
+    pub fn new() -> Rooms {
+        Rooms { copies: Replicas::new(Feature::Presence), requests: HashMap::default() }
+    }
+
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
+        if let Some(who) = self.requests.remove(&ticket) {
+            let reply = who_read(core, who.counts_only, who.personal, who.viewer.as_deref(), answer);
+            return core.finish(who.claim, reply);
+        }
+        let Some(read) = self.copies.answered(core, ticket, answer) else { return };
+        for claim in read.waiters {
+            let reply = read.failed.as_ref().map_or(Ok(Vec::new()), |failed| Err(refusal(failed)));
+            core.finish(claim, reply);
+        }
+    }
+
+    pub fn replica_is_due(&mut self, core: &mut Core, channel: &Arc<str>) {
+        self.copies.due(core, channel);
+    }
+
+    fn watched(&self, channel: &str) -> Option<&WatchedRoom> {
+        self.copies.get(channel)?.watched.as_ref()
+    }
+
+    fn watched_mut(&mut self, channel: &str) -> Option<&mut WatchedRoom> {
+        self.copies.get_mut(channel)?.watched.as_mut()
     }
 
     pub fn known_version(&self, channel: &str) -> Option<u64> {
-        self.rooms.get(channel).map(|watched| watched.room.version())
+        self.watched(channel).map(|watched| watched.room.version())
     }
 
     pub fn base(&self, channel: &str) -> Option<u64> {
-        self.rooms.get(channel).map(WatchedRoom::base)
+        self.watched(channel).map(WatchedRoom::base)
     }
 
     /// The last local watcher of a channel has left: drops its cached members, which would go stale.
-    pub fn unwatched(&mut self, core: &Core, channel: &str) {
-        if !is_watched(core, channel) {
-            self.rooms.remove(channel);
+    pub fn unwatched(&mut self, core: &mut Core, channel: &Arc<str>) {
+        if !is_watched(core, channel)
+            && let Some(copy) = self.copies.get_mut(channel)
+        {
+            copy.watched = None;
+            self.copies.drop_unused(core, channel);
         }
     }
 
@@ -114,196 +230,52 @@ impl Rooms {
         id: ListenerId,
         link: LinkId,
     ) -> Option<Arc<[u8]>> {
-        if self.rooms.contains_key(channel) {
-            return self.room_members(core, channel, id);
+        if let Some(watched) = self.watched_mut(channel) {
+            return Some(watched.members_for(core, channel, id));
         }
         // Before the read starts: changes during the read must be received.
-        self.begin_interest(core, channel);
-        let known = self.reading.contains_key(channel);
+        self.copies.make(channel).begin_interest(core, channel);
         let claim = core.replies.expect_refusal(link);
-        self.reading.entry(channel.clone()).or_default().claims.push(claim);
-        if !known {
-            self.read_roster(core, channel.clone(), None);
-        }
+        self.copies.wait(core, channel, claim);
         None
-    }
-
-    /// Routes the changes of a channel to this shard before its first watcher is subscribed.
-    fn begin_interest(&mut self, core: &mut Core, channel: &Arc<str>) {
-        if !self.early_interest.contains_key(channel) && !is_watched(core, channel) {
-            let entry = core.node.registry.intern(Namespace::Presence, channel.as_bytes());
-            entry.added(core.index, true);
-            self.early_interest.insert(channel.clone(), entry);
-        }
     }
 
     /// The channel has a watcher by now, or will not get one.
     pub(crate) fn end_interest(&mut self, core: &mut Core, channel: &str) {
-        let Some(entry) = self.early_interest.remove(channel) else { return };
-        let unused = entry.removed(core.index, !is_watched(core, channel));
-        core.node.registry.forget(Namespace::Presence, &entry);
-        if unused {
-            core.release_later(Namespace::Presence, entry.name.clone());
-        }
-    }
-
-    /// Drops the cached state of a channel without a watcher.
-    fn forget_unwatched(&mut self, core: &mut Core, channel: &str) {
-        if !is_watched(core, channel) {
-            self.rooms.remove(channel);
-            self.end_interest(core, channel);
-        }
-    }
-
-    fn read_roster(&mut self, core: &mut Core, channel: Arc<str>, after: Option<Arc<str>>) {
-        let work = Work::Read(Read::Roster { channel: channel.clone(), after, limit: PAGE });
-        self.ask(core, RoomRequest::Members { channel }, work);
-    }
-
-    pub(super) fn roster_read(&mut self, core: &mut Core, channel: Arc<str>, answer: StoreAnswer) {
-        let StoreAnswer::Read(Found::Roster(roster)) = answer else {
-            if let Some(reading) = self.reading.remove(&channel) {
-                for claim in reading.claims {
-                    core.finish(claim, Err(refusal(&answer)));
-                }
-                self.forget_unwatched(core, &channel);
-                // Watchers get the difference as soon as it can be read.
-                core.agenda.set(core.now + MISSING_MS, Timer::ChannelCheck(channel));
-            }
-            return;
-        };
-        let Some(reading) = self.reading.get_mut(&channel) else { return };
-        // Pages of two versions are inconsistent.
-        if reading.after.is_some() && reading.snapshot.version != roster.version {
-            (reading.snapshot, reading.after) = (RoomSnapshot::default(), None);
-            return self.read_roster(core, channel, None);
-        }
-        reading.snapshot.version = roster.version;
-        let PresencePage { page, .. } = roster;
-        reading.after = page.rows.last().map(|row| row.row.key.user.clone());
-        for row in page.rows {
-            insert(&mut reading.snapshot, row);
-        }
-        if page.more {
-            let after = reading.after.clone();
-            return self.read_roster(core, channel, after);
-        }
-        let Some(reading) = self.reading.remove(&channel) else { return };
-        self.settle_reading(core, channel, reading);
-    }
-
-    /// The channel was read: watchers are sent the difference, waiting commands continue.
-    fn settle_reading(&mut self, core: &mut Core, channel: Arc<str>, reading: RoomLoad) {
-        match self.rooms.get(&channel) {
-            Some(_) => {
-                self.end_tick(core, &channel);
-                if let Some(watched) = self.rooms.get_mut(&channel) {
-                    let difference = watched.room.replace(reading.snapshot);
-                    self.send_reloaded(core, &channel, difference);
-                }
-                if let Some(watched) = self.rooms.get_mut(&channel) {
-                    watched.catch_up();
-                }
-                self.send_updates(core, &channel);
-            }
-            // It was read for watchers that have left since, and updates may have been missed: later watchers start
-            // again.
-            None if !is_watched(core, &channel) && !self.early_interest.contains_key(&channel) => {
-                reading.claims.into_iter().for_each(|claim| core.finish(claim, Ok(Vec::new())));
-                return;
-            }
-            None => {
-                let watched = self.watched(core, &channel, Room::new(reading.snapshot));
-                let base = watched.base();
-                self.rooms.insert(channel.clone(), watched);
-                core.notify(Notice::ChannelLoaded { channel: channel.clone(), base });
-            }
-        }
-        // Routed after `ChannelLoaded`: a session that was adopted gets its gap before these changes.
-        for update in reading.updates {
-            core.notify(Notice::PresenceChanged(update));
-        }
-        if reading.overflowed {
-            self.read_again(core, &channel);
-        }
-        // Dropped if the first watcher does not subscribe soon.
-        core.agenda.set(core.now + FRESH_MS, Timer::ChannelCheck(channel));
-        for claim in reading.claims {
-            core.finish(claim, Ok(Vec::new()));
+        if let Some(copy) = self.copies.get_mut(channel) {
+            copy.end_interest(core, channel);
         }
     }
 
     /// A change of a channel, from this shard, another one, or another node.
     pub fn apply_update(&mut self, core: &mut Core, channel_update: &ChannelUpdate) {
-        if let Some(reading) = self.reading.get_mut(&channel_update.channel) {
-            if reading.updates.len() < UPDATES_MAX {
-                reading.updates.push(channel_update.clone());
-            } else {
-                reading.overflowed = true;
-            }
-        }
-        let Some(watched) = self.rooms.get_mut(&channel_update.channel) else { return };
-        watched.touch(&channel_update.update);
-        match watched.room.apply((*channel_update.update).clone()) {
-            Applied::Emitted => self.send_updates(core, &channel_update.channel),
-            Applied::Old => {}
-            Applied::Gap => {
-                // Changes of two nodes may arrive out of order: the missing one is usually in flight.
-                core.agenda.set(core.now + MISSING_MS, Timer::ChannelCheck(channel_update.channel.clone()));
-            }
+        self.copies.update(core, &channel_update.channel, channel_update);
+    }
+
+    /// A tick is over.
+    pub(crate) fn tick(&mut self, core: &mut Core, channel: &Arc<str>) {
+        if let Some(watched) = self.watched_mut(channel) {
+            watched.tick(core, channel);
         }
     }
 
-    /// Reads missing changes from the store; drops a channel without a watcher.
-    pub(crate) fn check_channel(&mut self, core: &mut Core, channel: &Arc<str>) {
-        let behind = self.behind.remove(channel);
-        if !self.reading.contains_key(channel) {
-            self.forget_unwatched(core, channel);
-        }
-        let Some(watched) = self.rooms.get(channel) else {
-            if is_watched(core, channel) {
-                // Sessions that migrated here watch it, and the first read failed.
-                self.read_again(core, channel);
-            }
-            return;
-        };
-        let late = behind.is_some_and(|version| version > watched.room.version());
-        if late || watched.room.has_gap() {
-            self.read_again(core, channel);
+    /// Sends the changes of a tick before it is over.
+    pub(crate) fn end_tick(&mut self, core: &mut Core, channel: &Arc<str>) {
+        if let Some(watched) = self.watched_mut(channel) {
+            watched.end_tick(core, channel);
         }
     }
 
-    /// Compares the watched channels with the store, because the loss of the last change cannot be detected
-    /// otherwise. Done at each heartbeat while there are other nodes.
+    /// Compares the watched channels with the store, at each heartbeat while there are other nodes.
     pub fn compare_rooms(&mut self, core: &mut Core) {
-        if !core.node.bus_interests.reaches_others() {
-            return;
-        }
-        let mut channels: Vec<Arc<str>> = self.rooms.keys().cloned().collect();
-        // Sorted, so that a run is reproducible.
-        channels.sort();
-        for channel in channels {
-            let read = Read::Roster { channel: channel.clone(), after: None, limit: 1 };
-            self.ask(core, RoomRequest::Compare { channel }, Work::Read(read));
+        if core.node.bus_interests.reaches_others() {
+            self.copies.compare(core);
         }
     }
 
-    /// The store has a newer version: the missing changes may still be in flight for a while.
-    pub(super) fn compare(&mut self, core: &mut Core, channel: &Arc<str>, roster: &PresencePage) {
-        let Some(watched) = self.rooms.get(channel) else { return };
-        let empty = roster.users == 0 && watched.room.snapshot().members.is_empty();
-        if roster.version > watched.room.version() && !empty {
-            self.behind.insert(channel.clone(), roster.version);
-            core.agenda.set(core.now + MISSING_MS, Timer::ChannelCheck(channel.clone()));
-        }
-    }
-
-    /// A change is missing: reads the channel again, one read at a time.
+    /// Changes of a channel may have been missed: reads it, unless it is being read.
     pub(crate) fn read_again(&mut self, core: &mut Core, channel: &Arc<str>) {
-        if !self.reading.contains_key(channel) {
-            self.reading.insert(channel.clone(), RoomLoad::default());
-            self.read_roster(core, channel.clone(), None);
-        }
+        self.copies.read(core, channel);
     }
 
     /// `who`: read from the store, so that every caller gets the current answer.
@@ -322,8 +294,9 @@ impl Rooms {
             limit: if who.counts_only { 1 } else { limit },
         };
         let personal = is_own_channel(channel);
-        let question = RoomRequest::Who { claim, counts_only: who.counts_only, viewer, personal };
-        self.ask(core, question, Work::Read(read));
+        let ticket = core.submit(Feature::Presence, Work::Read(read));
+        let question = WhoQuestion { claim, counts_only: who.counts_only, viewer, personal };
+        self.requests.insert(ticket, question);
     }
 }
 

@@ -69,6 +69,8 @@ pub enum ShardEvent {
     Topic { number: u64, caller: TopicCaller, command: TopicCommand },
     /// An order about a user or a reply to one, from a shard or another node.
     Control(ControlMessage),
+    /// From now on this shard keeps the bans of the node up to date.
+    KeepBans,
     /// A topic has new events, from another shard or the delivery worker.
     TopicGrew(Arc<str>),
     /// A task of the node's liveness.
@@ -118,6 +120,7 @@ impl Shard {
                 self.topics.handle(core, number, caller, command)
             }
             ShardEvent::Control(message) => self.control.message(core, message),
+            ShardEvent::KeepBans => self.control.keep_bans(core),
             ShardEvent::TopicGrew(topic) => self.topics.topic_grew(core, &topic),
             ShardEvent::Liveness(task) => self.liveness_task(task),
             ShardEvent::LosePresence { session, channel } => self.presence.lose_in(core, session, &channel),

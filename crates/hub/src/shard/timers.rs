@@ -1,7 +1,7 @@
 //! The timers of a shard: each goes to the feature that set it.
 
 use super::Shard;
-use crate::core::{Timer, poll, sweep};
+use crate::core::{Feature, Timer, poll, sweep};
 use tavern_domain::Time;
 
 impl Shard {
@@ -40,13 +40,14 @@ impl Shard {
             Timer::GraceEnds(key) => self.presence.end_grace(core, key),
             Timer::HoldEnds(key) => self.presence.sync_held(core, key),
             Timer::PresenceTick(channel) => self.presence.rooms().tick(core, &channel),
-            Timer::ChannelCheck(channel) => self.presence.rooms().check_channel(core, &channel),
             Timer::RetryPresence => self.presence.retry(core),
-            Timer::RetryInbox(user) => self.inbox.check(core, &user),
+            Timer::Replica(Feature::Presence, name) => self.presence.rooms().replica_is_due(core, &name),
+            Timer::Replica(Feature::Inbox, name) => self.inbox.replica_is_due(core, &name),
+            Timer::Replica(Feature::Party, name) => self.party.replica_is_due(core, &name),
+            Timer::Replica(Feature::Control, name) => self.control.replica_is_due(core, &name),
             Timer::PartyDue(party) => self.party.wake_party(core, party),
             Timer::RetryParty(number) => self.party.retry(core, number),
             Timer::SnapshotTimeout(link, number) => self.party.snapshot_timeout(core, link, number),
-            Timer::RetryPartyView(user) => self.party.party_changed(core, &user),
             Timer::DisconnectShown(user) => self.people.show_disconnect(core, &user),
             Timer::RetryPeople => self.people.retry_loads(core),
             Timer::LastSeen => self.people.record_last_seen(core),
@@ -61,7 +62,7 @@ impl Shard {
             Timer::HistoryFeed(id) => self.history.feed(core, id),
             Timer::HistorySweep => self.history.sweep_is_due(core),
             Timer::Control(number) => self.control.repeat(core, number),
-            Timer::NameUnused(..) => {}
+            Timer::Replica(..) | Timer::NameUnused(..) => {}
         }
     }
 }

@@ -4,7 +4,6 @@ use super::accept::{HttpAcceptor, RedisAcceptor};
 use super::assemble::{Parts, Ports};
 use super::engine_check;
 use crate::adoption::Adoption;
-use crate::bans;
 use crate::bus::BusDispatcher;
 use crate::clock::NodeClock;
 use crate::config::{Config, ServerMode, dev};
@@ -27,9 +26,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Epoch;
 use tavern_engines::LogBounds;
-use tavern_hub::Shard;
+use tavern_hub::{Node, Shard, ShardEvent};
 use tavern_store::{Commit, NodeChange};
 use tokio::sync::Notify;
+
+/// How long a start waits for the bans, and how often it looks.
+const BANS_WAIT: Duration = Duration::from_secs(30);
+const BANS_POLL: Duration = Duration::from_millis(5);
 
 /// A server that listens.
 pub struct RunningServer {
@@ -84,12 +87,9 @@ pub async fn start(
     });
     open_bus(&parts, &adoption)?;
     start_shards(seeds, supervisor)?;
-    let bans = bans::load(&parts.store, &parts.node).await?;
+    know_bans(&parts.node).await?;
     adoption.check(true).await?;
     let tasks = start_tasks(&mut parts, &adoption, ports, tls, supervisor)?;
-    let watch = bans::watch(parts.store.clone(), parts.node.clone(), bans);
-    let watch = supervisor.task("bans", watch);
-    let tasks = Tasks { others: tasks.others.into_iter().chain([watch]).collect(), ..tasks };
     Ok(RunningServer { parts, adoption, tasks })
 }
 
@@ -221,12 +221,33 @@ fn open_bus(parts: &Parts, adoption: &Adoption) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Waits until a shard has read the bans: no client may connect before.
+async fn know_bans(node: &Node) -> anyhow::Result<()> {
+    let read = async {
+        loop {
+            match node.blocks.unreadable() {
+                Some(unreadable) => return unreadable,
+                None => tokio::time::sleep(BANS_POLL).await,
+            }
+        }
+    };
+    let unreadable = tokio::time::timeout(BANS_WAIT, read).await;
+    match unreadable.context("cannot read the bans: the store does not answer")? {
+        0 => {}
+        unreadable => tracing::error!(unreadable, "some bans cannot be read, and are ignored"),
+    }
+    Ok(())
+}
+
 fn start_shards(seeds: Vec<ShardStart>, supervisor: &Supervisor) -> anyhow::Result<()> {
     for seed in seeds {
         let name = seed.name();
         let run = move || {
             let random = Box::new(SystemRandom::default());
-            let hub = Shard::new(seed.node(), seed.index(), random, seed.now());
+            let mut hub = Shard::new(seed.node(), seed.index(), random, seed.now());
+            if seed.index() == 0 {
+                hub.handle(seed.now(), ShardEvent::KeepBans);
+            }
             seed.run(hub);
         };
         supervisor.thread(&name, run).with_context(|| format!("cannot start the thread {name}"))?;

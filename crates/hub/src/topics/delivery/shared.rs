@@ -4,11 +4,12 @@
 
 use super::post::{AttemptRequest, DeliveryNotice};
 use crate::node::{Node, RandomSource};
+use crate::replica::ReplicaHost;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::delivery::RetryPolicy;
-use tavern_store::{Commit, Deadline, Expect, Ticket, Work, Writer};
+use tavern_store::{Commit, Deadline, Expect, Read, Ticket, Work, Writer};
 
 /// Queues that are loaded at the same time: a node that starts loads all of them.
 const LOADS: usize = 64;
@@ -39,13 +40,6 @@ pub struct DeliveryEffects {
 /// The purpose of a request to the store.
 #[derive(Debug)]
 pub(super) enum DeliveryRequest {
-    /// Whether the subscriptions have changed.
-    ListVersion,
-    /// A page of the subscriptions; the names so far.
-    List {
-        version: u64,
-        names: BTreeSet<Arc<str>>,
-    },
     /// One subscription, as it is now.
     One(Arc<str>),
     Progress(Arc<str>),
@@ -69,6 +63,8 @@ pub(super) struct DeliveryShared {
     rng: Box<dyn RandomSource + Send>,
     tickets: u64,
     requests: HashMap<Ticket, DeliveryRequest>,
+    /// The time of the current input.
+    pub now: Time,
     lives: u64,
     due: BTreeSet<(Time, Arc<str>)>,
     /// Queues that wait to be loaded.
@@ -91,6 +87,7 @@ impl DeliveryShared {
         node: Arc<Node>,
         settings: DeliverySettings,
         rng: Box<dyn RandomSource + Send>,
+        now: Time,
     ) -> DeliveryShared {
         DeliveryShared {
             node,
@@ -98,6 +95,7 @@ impl DeliveryShared {
             rng,
             tickets: 0,
             requests: HashMap::new(),
+            now,
             lives: 0,
             due: BTreeSet::new(),
             loads: VecDeque::new(),
@@ -136,10 +134,15 @@ impl DeliveryShared {
     }
 
     pub fn ask(&mut self, request: DeliveryRequest, work: Work) {
+        let ticket = self.submit(work);
+        self.requests.insert(ticket, request);
+    }
+
+    fn submit(&mut self, work: Work) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        self.requests.insert(ticket, request);
         self.effects.work.push((ticket, work));
+        ticket
     }
 
     pub fn take_request(&mut self, ticket: Ticket) -> Option<DeliveryRequest> {
@@ -196,5 +199,21 @@ impl DeliveryShared {
             return None;
         }
         self.due.pop_first().map(|(_, name)| name)
+    }
+}
+
+impl ReplicaHost for DeliveryShared {
+    type Owner = ();
+
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn read(&mut self, (): (), read: Read) -> Ticket {
+        self.submit(Work::Read(read))
+    }
+
+    fn wake(&mut self, (): (), due: Time, name: &Arc<str>) {
+        self.schedule(name, None, due);
     }
 }

@@ -3,69 +3,67 @@
 
 use super::post::DeliveryNotice;
 use super::queue::{DeliveryQueue, DeliveryState};
-use super::shared::DeliveryRequest;
+use super::shared::{DeliveryRequest, DeliveryShared};
 use super::worker::DeliveryWorker;
+use crate::replica::{DocumentList, PageLoad, Replica};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::topic::DELIVERIES;
-use tavern_store::limits::PAGE_ROWS;
-use tavern_store::{Document, DocumentKey, Found, Read, Row, RowKey, RowKind, StoreAnswer, Versioned, Work};
+use tavern_store::{Document, DocumentKey, Found, Read, StoreAnswer, Ticket, Versioned, Work};
 use tavern_wire::record::{self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, SubscriptionSettings};
+
+/// The name of the only list: no subscription is called so.
+pub(super) const ALL_SUBSCRIPTIONS: &str = "";
+
+/// The subscriptions as they are stored. What they are delivered with is in the queues.
+pub(super) struct SubscriptionList(DocumentList);
+
+impl Default for SubscriptionList {
+    fn default() -> SubscriptionList {
+        SubscriptionList(DocumentList::new(SUBSCRIPTION, DocumentKey::new(EVENTS, SUBSCRIPTIONS)))
+    }
+}
+
+impl SubscriptionList {
+    pub fn is_loaded(&self) -> bool {
+        self.0.is_loaded()
+    }
+}
+
+impl Replica for SubscriptionList {
+    type Host = DeliveryShared;
+    type Update = ();
+    type Waiter = ();
+
+    fn begin(&mut self, _: &mut DeliveryShared, _: &Arc<str>) -> Option<Read> {
+        Some(self.0.begin())
+    }
+
+    fn load(&mut self, _: &mut DeliveryShared, _: &Arc<str>, found: Found) -> PageLoad {
+        self.0.load(found)
+    }
+
+    fn is_used(&self, _: &DeliveryShared, _: &Arc<str>) -> bool {
+        true
+    }
+}
 
 impl DeliveryWorker {
     pub(super) fn check_list(&mut self) {
-        if !std::mem::replace(&mut self.checking_list, true) {
-            let key = DocumentKey::new(EVENTS, SUBSCRIPTIONS);
-            self.shared.ask(DeliveryRequest::ListVersion, Work::Read(Read::Document(key)));
-        }
+        self.list.refresh(&mut self.shared, &ALL_SUBSCRIPTIONS.into());
     }
 
-    pub(super) fn list_checked(&mut self, answer: StoreAnswer) {
-        self.checking_list = false;
-        let StoreAnswer::Read(Found::Document(found)) = answer else { return };
-        let version = found.map_or(0, |found| found.version);
-        if self.listed != Some(version) {
-            self.checking_list = true;
-            // Sorts before every name that a subscription may have.
-            self.list(version, BTreeSet::new(), DocumentKey::new(SUBSCRIPTION, ""));
-        }
-    }
-
-    fn list(&mut self, version: u64, names: BTreeSet<Arc<str>>, after: DocumentKey) {
-        let after = Some(RowKey::Document(after));
-        let read = Read::Rows { kind: RowKind::Document, after, limit: PAGE_ROWS };
-        self.shared.ask(DeliveryRequest::List { version, names }, Work::Read(read));
-    }
-
-    pub(super) fn list_read(
-        &mut self,
-        now: Time,
-        version: u64,
-        mut names: BTreeSet<Arc<str>>,
-        answer: StoreAnswer,
-    ) {
-        let StoreAnswer::Read(Found::Rows(page)) = answer else {
-            self.checking_list = false;
-            return;
-        };
-        let mut last = None;
-        for Versioned { version, row } in page.rows {
-            let Row::Document(document) = row else { continue };
-            if document.key.kind() != SUBSCRIPTION {
-                last = None;
-                break;
-            }
-            names.insert(document.key.name().into());
-            self.learn(now, &Versioned { version, row: document.clone() });
-            last = page.more.then_some(document.key);
-        }
-        if let Some(last) = last {
-            return self.list(version, names, last);
-        }
-        self.checking_list = false;
-        let first = self.listed.replace(version).is_none();
-        let gone: Vec<Arc<str>> = self.queues.keys().filter(|name| !names.contains(*name)).cloned().collect();
+    pub(super) fn list_answered(&mut self, now: Time, ticket: Ticket, answer: StoreAnswer) {
+        let Some(read) = self.list.answered(&mut self.shared, ticket, answer) else { return };
+        let Some(list) = self.list.get_mut(&read.name).filter(|_| read.failed.is_none()) else { return };
+        let first = !list.is_loaded();
+        let Some(documents) = list.0.take() else { return };
+        // The first time all of them are checked below.
+        documents.iter().for_each(|found| self.learn(now, found, !first));
+        let names: BTreeSet<&str> = documents.iter().map(|found| found.row.key.name()).collect();
+        let gone: Vec<Arc<str>> =
+            self.queues.keys().filter(|name| !names.contains(&***name)).cloned().collect();
         gone.iter().for_each(|name| self.forget(name));
         if first {
             self.check_all(now);
@@ -81,7 +79,7 @@ impl DeliveryWorker {
     pub(super) fn one_read(&mut self, now: Time, name: &Arc<str>, answer: StoreAnswer) {
         match answer {
             StoreAnswer::Read(Found::Document(Some(found))) => {
-                self.learn(now, &found);
+                self.learn(now, &found, self.is_ready());
                 let Some(queue) = self.queues.get_mut(name) else { return };
                 match &mut queue.state {
                     // The read in progress may be older than the change.
@@ -92,11 +90,16 @@ impl DeliveryWorker {
             }
             StoreAnswer::Read(_) => self.forget(name),
             // The next check finds out.
-            _ => self.listed = None,
+            _ => {
+                if let Some(list) = self.list.get_mut(ALL_SUBSCRIPTIONS) {
+                    list.0.forget();
+                }
+            }
         }
     }
 
-    fn learn(&mut self, now: Time, found: &Versioned<Document>) {
+    /// `feeds`: it is checked whether there is something to deliver.
+    fn learn(&mut self, now: Time, found: &Versioned<Document>, feeds: bool) {
         let name: Arc<str> = found.row.key.name().into();
         if self.queues.get(&name).is_some_and(|queue| queue.version == found.version) {
             return;
@@ -119,9 +122,7 @@ impl DeliveryWorker {
                 self.queues.insert(name.clone(), queue);
             }
         }
-        if self.listed.is_some()
-            && let Some(queue) = self.queues.get_mut(&name)
-        {
+        if feeds && let Some(queue) = self.queues.get_mut(&name) {
             queue.feed(&mut self.shared, now);
         }
     }

@@ -6,7 +6,9 @@
 use super::post::AttemptAnswer;
 use super::queue::{DeliveryQueue, DeliveryState};
 use super::shared::{DeliveryEffects, DeliveryRequest, DeliverySettings, DeliveryShared};
+use super::subscriptions::{ALL_SUBSCRIPTIONS, SubscriptionList};
 use crate::node::{Node, RandomSource};
+use crate::replica::Replicas;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -22,9 +24,7 @@ pub struct DeliveryWorker {
     /// The subscriptions of each topic.
     pub(super) topics: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     pub(super) check_due: Time,
-    /// The version at which the subscriptions were read.
-    pub(super) listed: Option<u64>,
-    pub(super) checking_list: bool,
+    pub(super) list: Replicas<SubscriptionList>,
     /// How many events the topics of active subscriptions have had.
     counts: BTreeMap<Arc<str>, u64>,
 }
@@ -37,12 +37,11 @@ impl DeliveryWorker {
         now: Time,
     ) -> DeliveryWorker {
         DeliveryWorker {
-            shared: DeliveryShared::new(node, settings, rng),
+            shared: DeliveryShared::new(node, settings, rng, now),
             queues: BTreeMap::new(),
             topics: BTreeMap::new(),
             check_due: now,
-            listed: None,
-            checking_list: false,
+            list: Replicas::new(()),
             counts: BTreeMap::new(),
         }
     }
@@ -54,7 +53,7 @@ impl DeliveryWorker {
 
     /// Whether the subscriptions have been loaded.
     pub fn is_ready(&self) -> bool {
-        self.listed.is_some()
+        self.list.get(ALL_SUBSCRIPTIONS).is_some_and(SubscriptionList::is_loaded)
     }
 
     /// Whether a topic has subscriptions.
@@ -143,7 +142,8 @@ impl DeliveryWorker {
 
     /// Another node reports new events: the worker here reads the log. Without a name: subscriptions were changed.
     pub fn nudged(&mut self, now: Time, name: &Arc<str>) {
-        if name.is_empty() {
+        self.shared.now = now;
+        if **name == *ALL_SUBSCRIPTIONS {
             return self.check_list();
         }
         match self.queues.get_mut(name) {
@@ -171,14 +171,16 @@ impl DeliveryWorker {
     }
 
     pub fn wake(&mut self, now: Time) {
+        self.shared.now = now;
         if now >= self.check_due {
             self.check_due = now + self.shared.settings.check_ms;
             self.check_list();
             self.count();
         }
         while let Some(name) = self.shared.take_due(now) {
-            if let Some(queue) = self.queues.get_mut(&name) {
-                queue.wake(&mut self.shared, now);
+            match self.queues.get_mut(&name) {
+                Some(queue) => queue.wake(&mut self.shared, now),
+                None => self.list.due(&mut self.shared, &name),
             }
             self.advance(now);
         }
@@ -186,7 +188,7 @@ impl DeliveryWorker {
 
     /// The deadline of a subscription was not renewed: its worker stopped, or left the deadline behind.
     pub fn overdue(&mut self, now: Time, deadline: &Deadline) {
-        if self.listed.is_none() || self.shared.stopping {
+        if !self.is_ready() || self.shared.stopping {
             return;
         }
         match self.queues.get_mut(&deadline.name).filter(|queue| !queue.subscription.pull) {
@@ -225,10 +227,13 @@ impl DeliveryWorker {
 
     /// The store has answered.
     pub fn answered(&mut self, now: Time, ticket: Ticket, answer: StoreAnswer) {
+        self.shared.now = now;
+        if self.list.owns(ticket) {
+            self.list_answered(now, ticket, answer);
+            return self.advance(now);
+        }
         let Some(request) = self.shared.take_request(ticket) else { return };
         match request {
-            DeliveryRequest::ListVersion => self.list_checked(answer),
-            DeliveryRequest::List { version, names } => self.list_read(now, version, names, answer),
             DeliveryRequest::One(name) => self.one_read(now, &name, answer),
             DeliveryRequest::Counts => {
                 if let StoreAnswer::Read(Found::Topics(topics)) = answer {

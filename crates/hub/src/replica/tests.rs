@@ -1,0 +1,461 @@
+//! The driver against lost, late, repeated and reordered updates, and against failed, late and stale reads.
+
+use super::*;
+use std::collections::{BTreeMap, BTreeSet};
+use tavern_store::{LogEnds, Page, TopicPage};
+
+/// Numbers by name, and their common version.
+#[derive(Clone, Default, PartialEq, Debug)]
+struct Numbers {
+    version: u64,
+    rows: BTreeMap<Arc<str>, u64>,
+}
+
+#[derive(Clone)]
+struct Change {
+    version: u64,
+    name: Arc<str>,
+    number: Option<u64>,
+}
+
+impl Numbers {
+    fn change(&mut self, name: &str, number: Option<u64>) -> Change {
+        let change = Change { version: self.version + 1, name: name.into(), number };
+        self.apply(&change);
+        change
+    }
+
+    fn apply(&mut self, change: &Change) {
+        assert_eq!(change.version, self.version + 1, "each change once and in order");
+        self.version = change.version;
+        match change.number {
+            Some(number) => drop(self.rows.insert(change.name.clone(), number)),
+            None => drop(self.rows.remove(&change.name)),
+        }
+    }
+
+    fn page(&self, read: &Read) -> StoreAnswer {
+        let Read::Topics { after, limit, .. } = read else { panic!("reads a page of numbers") };
+        let later = |(name, _): &(&Arc<str>, &u64)| after.as_ref().is_none_or(|after| *name > after);
+        let mut rows: Vec<(Arc<str>, u64)> =
+            self.rows.iter().filter(later).map(|(name, number)| (name.clone(), *number)).collect();
+        let more = rows.len() > *limit as usize;
+        rows.truncate(*limit as usize);
+        let log = LogEnds { first: 1, head: self.version, bytes: 0 };
+        StoreAnswer::Read(Found::Topics(TopicPage { log, page: Page { rows, more } }))
+    }
+}
+
+/// Where the copies of the tests live.
+#[derive(Default)]
+struct Desk {
+    now: Time,
+    tickets: u64,
+    reads: Vec<(Ticket, Read)>,
+    wakes: BTreeSet<(Time, Arc<str>)>,
+    users: usize,
+    dropped: usize,
+}
+
+impl ReplicaHost for Desk {
+    type Owner = ();
+
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn read(&mut self, (): (), read: Read) -> Ticket {
+        self.tickets += 1;
+        self.reads.push((Ticket(self.tickets), read));
+        Ticket(self.tickets)
+    }
+
+    fn wake(&mut self, (): (), due: Time, name: &Arc<str>) {
+        self.wakes.insert((due, name.clone()));
+    }
+}
+
+/// A copy of the numbers.
+#[derive(Default)]
+struct Copy {
+    numbers: Numbers,
+    pages: Numbers,
+    /// Changes that wait for a missing one.
+    waiting: BTreeMap<u64, Change>,
+}
+
+impl Copy {
+    fn read(after: Option<Arc<str>>, limit: u32) -> Read {
+        Read::Topics { names: Vec::new(), after, limit }
+    }
+
+    fn catch_up(&mut self) {
+        self.waiting.retain(|version, _| *version > self.numbers.version);
+        while let Some(change) = self.waiting.remove(&(self.numbers.version + 1)) {
+            self.numbers.apply(&change);
+        }
+    }
+}
+
+impl Replica for Copy {
+    type Host = Desk;
+    type Update = Change;
+    /// The version that the numbers had when it began to wait.
+    type Waiter = u64;
+
+    fn begin(&mut self, _: &mut Desk, _: &Arc<str>) -> Option<Read> {
+        self.pages = Numbers::default();
+        Some(Copy::read(None, 2))
+    }
+
+    fn load(&mut self, _: &mut Desk, _: &Arc<str>, found: Found) -> PageLoad {
+        let Found::Topics(TopicPage { log, page }) = found else { return PageLoad::Unusable };
+        if !self.pages.rows.is_empty() && self.pages.version != log.head {
+            return PageLoad::Again;
+        }
+        self.pages.version = log.head;
+        self.pages.rows.extend(page.rows);
+        match self.pages.rows.keys().last().filter(|_| page.more) {
+            Some(last) => PageLoad::More(Copy::read(Some(last.clone()), 2)),
+            None => PageLoad::Complete,
+        }
+    }
+
+    fn install(&mut self, _: &mut Desk, _: &Arc<str>) {
+        if self.pages.version >= self.numbers.version {
+            self.numbers = std::mem::take(&mut self.pages);
+        }
+        self.catch_up();
+    }
+
+    fn apply(&mut self, _: &mut Desk, _: &Arc<str>, change: &Change) -> Applied {
+        if change.version <= self.numbers.version {
+            return Applied::Old;
+        }
+        self.waiting.insert(change.version, change.clone());
+        self.catch_up();
+        if self.waiting.is_empty() { Applied::Emitted } else { Applied::Gap }
+    }
+
+    fn has_gap(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn compare(&self, _: &Arc<str>) -> Option<Read> {
+        Some(Copy::read(None, 0))
+    }
+
+    fn is_behind(&self, found: &Found) -> Option<u64> {
+        let Found::Topics(TopicPage { log, .. }) = found else { return None };
+        Some(log.head).filter(|version| self.lacks(*version))
+    }
+
+    fn lacks(&self, version: u64) -> bool {
+        version > self.numbers.version
+    }
+
+    fn is_used(&self, desk: &Desk, _: &Arc<str>) -> bool {
+        desk.users > 0
+    }
+
+    fn end(self, desk: &mut Desk, _: &Arc<str>) {
+        desk.dropped += 1;
+    }
+}
+
+struct Fixture {
+    desk: Desk,
+    copies: Replicas<Copy>,
+    name: Arc<str>,
+    store: Numbers,
+}
+
+fn failed() -> StoreAnswer {
+    StoreAnswer::Failed(StoreError::timeout())
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let desk = Desk { now: Time(1_000), users: 1, ..Desk::default() };
+        Fixture { desk, copies: Replicas::new(()), name: "all".into(), store: Numbers::default() }
+    }
+
+    /// A copy of three numbers that was read.
+    fn loaded() -> Fixture {
+        let mut fixture = Fixture::new();
+        ["a", "b", "c"].iter().for_each(|name| drop(fixture.store.change(name, Some(1))));
+        fixture.copies.read(&mut fixture.desk, &fixture.name);
+        while fixture.answer().is_some() {}
+        assert_eq!(fixture.copy(), &fixture.store);
+        fixture
+    }
+
+    fn copy(&self) -> &Numbers {
+        &self.copies.get(&self.name).expect("it is kept").numbers
+    }
+
+    fn update(&mut self, change: &Change) {
+        self.copies.update(&mut self.desk, &self.name, change);
+    }
+
+    fn refresh(&mut self) {
+        self.copies.refresh(&mut self.desk, &self.name);
+    }
+
+    /// Answers the oldest read with what is stored now.
+    fn answer(&mut self) -> Option<Vec<u64>> {
+        let (_, read) = self.desk.reads.first()?;
+        let answer = self.store.page(read);
+        Some(self.answer_with(answer))
+    }
+
+    /// Returns those who waited.
+    fn answer_with(&mut self, answer: StoreAnswer) -> Vec<u64> {
+        let (ticket, _) = self.desk.reads.remove(0);
+        let read = self.copies.answered(&mut self.desk, ticket, answer);
+        read.map(|read| read.waiters).unwrap_or_default()
+    }
+
+    /// Runs the next timer.
+    fn wake(&mut self) -> u64 {
+        let (due, name) = self.desk.wakes.pop_first().expect("a timer is set");
+        let waited = due.since(self.desk.now);
+        self.desk.now = self.desk.now.max(due);
+        self.copies.due(&mut self.desk, &name);
+        waited
+    }
+}
+
+#[test]
+fn updates_during_a_read_are_applied_after_it() {
+    let mut fixture = Fixture::loaded();
+    let before = fixture.store.clone();
+    fixture.refresh();
+    let changes = [Some(2), None].map(|number| fixture.store.change("a", number));
+    // The second overtakes the first.
+    changes.iter().rev().for_each(|change| fixture.update(change));
+    assert_eq!(fixture.copy(), &fixture.store, "they are applied at once too");
+    let stale = before.page(&fixture.desk.reads[0].1);
+    fixture.answer_with(stale);
+    let stale = before.page(&fixture.desk.reads[0].1);
+    fixture.answer_with(stale);
+    assert_eq!(fixture.copy(), &fixture.store, "a stale read takes nothing back");
+}
+
+#[test]
+fn missing_update_is_waited_for_and_then_read() {
+    let mut fixture = Fixture::loaded();
+    let changes = [2, 3].map(|number| fixture.store.change("a", Some(number)));
+    fixture.update(&changes[1]);
+    assert!(fixture.desk.reads.is_empty(), "it may be in flight");
+    fixture.update(&changes[0]);
+    fixture.wake();
+    assert!(fixture.desk.reads.is_empty(), "it has arrived");
+    let changes = [4, 5].map(|number| fixture.store.change("a", Some(number)));
+    fixture.update(&changes[1]);
+    assert_eq!(fixture.wake(), MISSING_MS);
+    while fixture.answer().is_some() {}
+    assert_eq!(fixture.copy(), &fixture.store);
+}
+
+#[test]
+fn loss_of_the_last_update_is_found_by_comparing() {
+    let mut fixture = Fixture::loaded();
+    fixture.copies.compare(&mut fixture.desk);
+    fixture.answer();
+    assert!(fixture.desk.wakes.is_empty(), "nothing is missing");
+    fixture.store.change("b", None);
+    fixture.copies.compare(&mut fixture.desk);
+    fixture.answer();
+    fixture.wake();
+    while fixture.answer().is_some() {}
+    assert_eq!(fixture.copy(), &fixture.store);
+}
+
+#[test]
+fn failed_read_is_retried_with_growing_delays() {
+    let mut fixture = Fixture::new();
+    fixture.store.change("a", Some(1));
+    fixture.refresh();
+    let mut delays = Vec::new();
+    for _ in 0..7 {
+        fixture.answer_with(failed());
+        delays.push(fixture.wake());
+    }
+    assert_eq!(delays, [1, 2, 4, 8, 16, 16, 16].map(|times| RETRY_AFTER_MS * times));
+    fixture.answer();
+    assert_eq!(fixture.copy(), &fixture.store);
+    fixture.refresh();
+    fixture.answer_with(failed());
+    assert_eq!(fixture.wake(), RETRY_AFTER_MS, "the delay starts again");
+}
+
+#[test]
+fn read_serves_only_those_who_asked_before_it_began() {
+    let mut fixture = Fixture::new();
+    let Fixture { desk, copies, name, .. } = &mut fixture;
+    copies.wait_fresh(desk, name, 1);
+    copies.wait(desk, name, 2);
+    copies.wait_fresh(desk, name, 3);
+    assert_eq!(fixture.answer(), Some(vec![1, 2]));
+    assert_eq!(fixture.answer(), Some(vec![3]));
+    assert_eq!(fixture.answer(), None);
+}
+
+#[test]
+fn those_who_asked_after_it_began_survive_its_failure() {
+    let mut fixture = Fixture::new();
+    let Fixture { desk, copies, name, .. } = &mut fixture;
+    copies.wait(desk, name, 1);
+    copies.wait_fresh(desk, name, 2);
+    assert_eq!(fixture.answer_with(failed()), [1]);
+    assert_eq!(fixture.answer(), Some(vec![2]), "the next read begins at once");
+}
+
+#[test]
+fn outdated_read_is_not_used_and_serves_nobody() {
+    let mut fixture = Fixture::loaded();
+    let older = fixture.store.clone();
+    fixture.store.change("a", None);
+    let Fixture { desk, copies, name, .. } = &mut fixture;
+    copies.wait(desk, name, 7);
+    copies.outdate(name);
+    for _ in 0..2 {
+        let page = older.page(&fixture.desk.reads[0].1);
+        assert!(fixture.answer_with(page).is_empty());
+    }
+    assert_eq!(fixture.answer(), Some(vec![7]), "it waits for the next one");
+    assert_eq!(fixture.copy(), &fixture.store);
+}
+
+#[test]
+fn too_many_updates_during_a_read_make_it_read_again() {
+    let mut fixture = Fixture::new();
+    fixture.refresh();
+    let stale = fixture.store.page(&fixture.desk.reads[0].1);
+    for number in 0..=UPDATES_MAX as u64 {
+        let change = fixture.store.change("a", Some(number));
+        fixture.update(&change);
+    }
+    fixture.answer_with(stale);
+    assert_eq!(fixture.copy().version + 1, fixture.store.version, "the last one was dropped");
+    fixture.answer();
+    assert_eq!(fixture.copy(), &fixture.store);
+}
+
+#[test]
+fn unused_copy_is_dropped_unless_somebody_waits() {
+    let mut fixture = Fixture::loaded();
+    let Fixture { desk, copies, name, .. } = &mut fixture;
+    desk.users = 0;
+    copies.wait(desk, name, 1);
+    copies.drop_unused(desk, name);
+    assert_eq!(desk.dropped, 0);
+    copies.refresh(desk, name);
+    fixture.answer();
+    fixture.answer();
+    while fixture.answer().is_some() {}
+    fixture.copies.drop_unused(&mut fixture.desk, &fixture.name);
+    assert!(fixture.copies.get("all").is_none() && fixture.desk.dropped == 1);
+    // A late answer meets nobody, or another copy of the same name.
+    fixture.desk.users = 1;
+    fixture.refresh();
+    let (late, read) = fixture.desk.reads.remove(0);
+    fixture.desk.users = 0;
+    fixture.copies.lives.clear();
+    fixture.desk.users = 1;
+    fixture.refresh();
+    let page = fixture.store.page(&read);
+    assert!(fixture.copies.answered(&mut fixture.desk, late, page).is_none());
+    assert!(fixture.copies.is_reading("all"), "only its own read counts");
+}
+
+/// Everything at once, in an order that the seed decides.
+#[test]
+fn copies_agree_with_the_store_after_any_faults() {
+    for seed in 1..=300 {
+        random_faults(seed);
+    }
+}
+
+fn random_faults(seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let mut fixture = Fixture::new();
+    // Updates in flight, and pages as they were when the read began.
+    let (mut flying, mut pages) = (Vec::<Change>::new(), BTreeMap::new());
+    let mut waits = 0;
+    for _ in 0..400 {
+        match random(12) {
+            0..=3 => {
+                let name = ["a", "b", "c", "d", "e"][random(5) as usize];
+                let number = (random(3) > 0).then(|| random(9));
+                let change = fixture.store.change(name, number);
+                // Lost, sent, or sent twice.
+                flying.extend(std::iter::repeat_n(change, random(3) as usize));
+            }
+            4..=6 if !flying.is_empty() => {
+                let change = flying.swap_remove(random(flying.len() as u64) as usize);
+                fixture.update(&change);
+            }
+            7 => fixture.refresh(),
+            8 => {
+                let (at, Fixture { desk, copies, name, store, .. }) = (random(2), &mut fixture);
+                waits += 1;
+                match at {
+                    0 => copies.wait(desk, name, 0),
+                    _ => copies.wait_fresh(desk, name, store.version),
+                }
+            }
+            9 => fixture.copies.compare(&mut fixture.desk),
+            10 if !fixture.desk.wakes.is_empty() => drop(fixture.wake()),
+            _ if !fixture.desk.reads.is_empty() => {
+                let reads = fixture.desk.reads.len();
+                fixture.desk.reads.rotate_left(random(2) as usize % reads);
+                let (ticket, read) = fixture.desk.reads[0].clone();
+                let answer = match random(4) {
+                    0 => failed(),
+                    1 => pages.remove(&ticket.0).unwrap_or_else(|| fixture.store.page(&read)),
+                    _ => fixture.store.page(&read),
+                };
+                let is_failure = matches!(answer, StoreAnswer::Failed(_));
+                for asked in fixture.answer_with(answer) {
+                    waits -= 1;
+                    assert!(is_failure || fixture.copy().version >= asked, "seed {seed}: an older read");
+                }
+            }
+            _ => {}
+        }
+        for (ticket, read) in &fixture.desk.reads {
+            pages.entry(ticket.0).or_insert_with(|| fixture.store.page(read));
+        }
+        let in_flight = fixture.copies.asked.values();
+        assert!(in_flight.filter(|(_, asked)| *asked == ReplicaQuestion::Page).count() <= 1, "seed {seed}");
+    }
+    // The faults end.
+    for _ in 0..3 {
+        fixture.refresh_if_unknown();
+        fixture.copies.compare(&mut fixture.desk);
+        while !fixture.desk.reads.is_empty() || !fixture.desk.wakes.is_empty() {
+            match fixture.answer() {
+                Some(served) => waits -= served.len(),
+                None => drop(fixture.wake()),
+            }
+        }
+    }
+    assert_eq!(fixture.copy(), &fixture.store, "seed {seed}");
+    assert_eq!(waits, 0, "seed {seed}: everybody is answered");
+}
+
+impl Fixture {
+    fn refresh_if_unknown(&mut self) {
+        if self.copies.get(&self.name).is_none() {
+            self.refresh();
+        }
+    }
+}
