@@ -3,16 +3,16 @@
 //! longer.
 
 use super::Parties;
-use super::view::PartyWaiter;
 use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Timer};
+use crate::core::{Core, ReplyTo, Timer};
 use crate::event::Event;
 use crate::rows::is_party_channel;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use tavern_domain::limits::POLL_EVENTS;
+use tavern_wire::error::Refusal;
 
 /// How long a reply waits for the store: a few round trips to a busy one.
 const PATIENCE_MS: u64 = 2_500;
@@ -23,6 +23,14 @@ pub(super) struct SnapshotRequests {
     /// The connections that wait until the presence of their user is committed, by user.
     announcing: HashMap<Arc<str>, Vec<LinkId>, RandomState>,
     numbers: u64,
+}
+
+/// Somebody who waits for a party.
+pub(super) enum PartyWaiter {
+    /// A refused command, whose reply has the party.
+    Refusal(ReplyTo, Refusal),
+    /// A request for a snapshot, with its number.
+    Snapshot(LinkId, u64),
 }
 
 struct SnapshotRequest {
@@ -36,8 +44,8 @@ struct SnapshotRequest {
 enum SnapshotProgress {
     /// The presence of the user is being committed.
     Announcing,
-    /// Their party is being read.
-    Reading,
+    /// Their party is being read. With a snapshot: it was read, and the party checks that the user is here.
+    Reading(Option<Box<str>>),
     /// None: it could not be read in time.
     Done(Option<Box<str>>),
 }
@@ -53,8 +61,21 @@ impl SnapshotRequests {
     /// The party was read, or with None could not be read. False: this request does not wait any more.
     pub fn answer(&mut self, link: LinkId, number: u64, party: Option<&str>) -> bool {
         let request = self.requests.get_mut(&link).filter(|request| request.number == number);
-        let waiting = request.filter(|request| matches!(request.progress, SnapshotProgress::Reading));
+        let waiting = request.filter(|request| matches!(request.progress, SnapshotProgress::Reading(_)));
         waiting.map(|request| request.progress = SnapshotProgress::Done(party.map(Box::from))).is_some()
+    }
+
+    /// The party was read for these, but a newer version of it is on its way: this one is good enough if that takes
+    /// too long.
+    pub fn keep(&mut self, waiters: &[PartyWaiter], party: Option<&str>) {
+        for waiter in waiters {
+            let PartyWaiter::Snapshot(link, number) = waiter else { continue };
+            if let Some(request) = self.requests.get_mut(link).filter(|request| request.number == *number)
+                && let SnapshotProgress::Reading(known) = &mut request.progress
+            {
+                *known = party.map(Box::from);
+            }
+        }
     }
 
     fn take_done(&mut self, link: LinkId) -> Option<Snapshot> {
@@ -80,7 +101,7 @@ impl SnapshotRequests {
     fn stop_waiting(&mut self, link: LinkId, user: &str, progress: &SnapshotProgress) {
         let waiting = match progress {
             SnapshotProgress::Announcing => &mut self.announcing,
-            SnapshotProgress::Reading | SnapshotProgress::Done(_) => return,
+            SnapshotProgress::Reading(_) | SnapshotProgress::Done(_) => return,
         };
         if let Some(links) = waiting.get_mut(user) {
             links.retain(|other| *other != link);
@@ -130,7 +151,7 @@ impl Parties {
             }
             false => {
                 self.views.wait(core, &user, PartyWaiter::Snapshot(link, number));
-                SnapshotProgress::Reading
+                SnapshotProgress::Reading(None)
             }
         };
         let request = SnapshotRequest { number, user, last_event, progress };
@@ -142,7 +163,7 @@ impl Parties {
     pub fn user_announced(&mut self, core: &mut Core, user: &Arc<str>) {
         for link in self.views.requests.announcing.remove(user).unwrap_or_default() {
             let Some(request) = self.views.requests.requests.get_mut(&link) else { continue };
-            request.progress = SnapshotProgress::Reading;
+            request.progress = SnapshotProgress::Reading(None);
             let waiter = PartyWaiter::Snapshot(link, request.number);
             self.views.wait(core, user, waiter);
         }
@@ -159,7 +180,11 @@ impl Parties {
             return;
         }
         let user = request.user.clone();
-        let progress = std::mem::replace(&mut request.progress, SnapshotProgress::Done(None));
+        let known = match &mut request.progress {
+            SnapshotProgress::Reading(known) => known.take(),
+            SnapshotProgress::Announcing | SnapshotProgress::Done(_) => None,
+        };
+        let progress = std::mem::replace(&mut request.progress, SnapshotProgress::Done(known));
         requests.stop_waiting(link, &user, &progress);
         core.effects.ready.push(link);
     }

@@ -5,9 +5,8 @@
 
 use super::cached::forget_rows;
 use super::decision::party_key;
-use super::snapshot::SnapshotRequests;
+use super::snapshot::{PartyWaiter, SnapshotRequests};
 use super::{Parties, PartyDecision};
-use crate::connection::LinkId;
 use crate::core::{Core, Feature, ReplyTo};
 use crate::event::Namespace;
 use crate::replica::{PageLoad, Replica, Replicas};
@@ -40,14 +39,6 @@ pub(super) struct PartyView {
     tries: u8,
 }
 
-/// Somebody who waits for a party.
-pub(super) enum PartyWaiter {
-    /// A refused command, whose reply has the party.
-    Refusal(ReplyTo, Refusal),
-    /// A request for a snapshot, with its number.
-    Snapshot(LinkId, u64),
-}
-
 /// The stored party says a user is away who has a session here: the party is checked before a snapshot is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum OwnCheck {
@@ -68,6 +59,15 @@ struct KnownParty {
 impl KnownParty {
     fn id(&self) -> Option<u64> {
         self.party.as_ref().map(|party| party.id)
+    }
+
+    /// The same for a user, who is shown here if they are local, whatever the stored party says.
+    fn text_for(&self, user: &str, local: bool) -> Box<str> {
+        let away = |party: &&Arc<Party>| party.member(user).is_some_and(|own| own.away.is_some());
+        let Some(stored) = self.party.as_ref().filter(|_| local).filter(away) else { return self.text() };
+        let mut party = Party::clone(stored);
+        party.members.iter_mut().filter(|member| *member.user == *user).for_each(|own| own.away = None);
+        KnownParty { party: Some(Arc::new(party)), seen: self.seen }.text()
     }
 
     /// The snapshot as JSON, or `null`.
@@ -232,17 +232,19 @@ impl Parties {
         let Some(view) = self.views.copies.get_mut(user) else { return };
         let (id, away) = (view.id(), view.is_away(user) && local);
         let check = view.check;
-        let text = view.party.as_ref().map(KnownParty::text);
+        let text = view.party.as_ref().map(|known| known.text_for(user, local));
         view.check = match check {
             OwnCheck::None if away => OwnCheck::Running,
             OwnCheck::Done => OwnCheck::None,
             check => check,
         };
-        // The user is here: do not use a snapshot that shows them away.
         match (away, check) {
-            (false, _) => self.serve(core, user, text.as_deref(), waiters),
-            (true, OwnCheck::Done) => self.serve(core, user, None, waiters),
-            (true, OwnCheck::None | OwnCheck::Running) => self.views.copies.defer(user, waiters),
+            (false, _) | (true, OwnCheck::Done) => self.serve(core, user, text.as_deref(), waiters),
+            // The next version of the party shows them here.
+            (true, OwnCheck::None | OwnCheck::Running) => {
+                self.views.requests.keep(&waiters, text.as_deref());
+                self.views.copies.defer(user, waiters);
+            }
         }
         if local {
             self.subscribe_to_party(core, user, id);

@@ -222,6 +222,26 @@ fn hello_waits_for_a_slow_store_only_so_long() {
     assert!(!is_stored(&scene, "dan"));
 }
 
+/// The store answers every read, but takes long to write that the member is back.
+#[test]
+fn hello_of_a_returning_member_has_the_party_before_it_knows_them_back() {
+    let mut scene = PartyCluster::new(2, &settings());
+    let (ann, bob) = (scene.client(0, "ann"), scene.client(1, "bob"));
+    let id = scene.join(ann, bob);
+    scene.lose(bob);
+    scene.live(RESUME + OWN_GRACE / 2);
+    assert!(scene.party(id).unwrap().member("bob").unwrap().away.is_some(), "it was noticed");
+    scene.cluster.set_work_fate(|_, work| {
+        let is_party = |row: &Row| matches!(row, Row::Document(document) if document.key.kind() == "party");
+        let slow = matches!(work, Work::Commit(commit) if commit.puts.iter().any(is_party));
+        WorkFault { before_ms: if slow { 2 * PATIENCE } else { 0 }, ..WorkFault::NONE }
+    });
+    let again = scene.connect(1, "bob", "");
+    let party = &scene.sessions[again].hello["party"];
+    let own = party["members"].as_array().and_then(|all| all.iter().find(|member| member["user"] == "bob"));
+    assert_eq!(own.map(|own| &own["online"]), Some(&true.into()), "{party}");
+}
+
 #[test]
 fn reconnecting_member_is_online_in_their_own_hello() {
     let mut scene = PartyCluster::new(2, &settings());
