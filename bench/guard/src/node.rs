@@ -134,6 +134,11 @@ impl GuardNode {
         self.shard.core.end_publishing();
     }
 
+    pub fn detach(&mut self, caller: &Caller) {
+        let id = caller.listener.expect("a client after its hello");
+        self.shard.detach(self.now, id, caller.link.id);
+    }
+
     /// Renders the unread events of a client, who does not read them: they stay unread. Returns the bytes.
     pub fn render(&mut self, caller: &Caller) -> usize {
         let id = caller.listener.expect("a client after its hello");

@@ -35,6 +35,8 @@ pub const ALL: &[HotPath] = &[
     HotPath { name: "publish_1", times: 1_000, prepare: || publish(1) },
     HotPath { name: "publish_100", times: 100, prepare: || publish(100) },
     HotPath { name: "publish_1000", times: 10, prepare: || publish(1_000) },
+    HotPath { name: "publish_0", times: 1_000, prepare: || publish_to_absent(0) },
+    HotPath { name: "publish_absent_1000", times: 1_000, prepare: || publish_to_absent(1_000) },
     HotPath { name: "render_websocket", times: 1_000, prepare: render_websocket },
     HotPath { name: "routing", times: 1_000, prepare: routing },
     HotPath { name: "join_decision", times: 2_000, prepare: join_decision },
@@ -90,6 +92,16 @@ fn publish(count: usize) -> Box<dyn FnMut()> {
         node.command(&mut publisher, black_box(&frame));
         assert_eq!(node.write_events(&callers), count);
     })
+}
+
+/// A room whose sessions have no connection: each will get what it missed when it comes back.
+fn publish_to_absent(count: usize) -> Box<dyn FnMut()> {
+    let mut node = GuardNode::new();
+    for caller in listeners(&mut node, count, "room#lobby") {
+        node.detach(&caller);
+    }
+    let (mut publisher, frame) = (node.client("publisher"), publish_frame("room#lobby"));
+    Box::new(move || node.command(&mut publisher, black_box(&frame)))
 }
 
 /// The bytes of 32 unread events.

@@ -69,6 +69,8 @@ pub struct Settings {
     pub mailbox_events: usize,
     pub mailbox_bytes: usize,
     pub mailbox_sent_ms: u64,
+    /// A session without a connection whose mailbox holds so many unread events shares the logs of its channels.
+    pub detached_unread: usize,
     pub mailbox_total_bytes: usize,
     /// Unread bytes of a Redis connection before it is closed; such a client cannot receive a gap.
     pub redis_pending_bytes: usize,
@@ -148,6 +150,9 @@ pub struct AuthorizeRules {
 }
 
 impl Settings {
+    /// So many events are cheaper in a mailbox of its own than what joining and leaving logs costs.
+    pub const DETACHED_UNREAD: usize = 8;
+
     pub fn kind(&self, kind: &str) -> &KindRules {
         self.kinds.get(kind).unwrap_or(&self.other_kinds)
     }
@@ -180,6 +185,7 @@ impl Default for Settings {
             mailbox_events: 1024,
             mailbox_bytes: 1 << 20,
             mailbox_sent_ms: 30_000,
+            detached_unread: Settings::DETACHED_UNREAD,
             mailbox_total_bytes: 1 << 30,
             redis_pending_bytes: 32 << 20,
             crowds: Thresholds { coalesce_at: 200, counts_at: 5_000 },

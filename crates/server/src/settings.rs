@@ -52,6 +52,7 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
         mailbox_events: limits.mailbox_events,
         mailbox_bytes: limits.mailbox_bytes,
         mailbox_sent_ms: limits.mailbox_sent_ms,
+        detached_unread: Settings::DETACHED_UNREAD,
         mailbox_total_bytes: limits.mailbox_total_bytes,
         redis_pending_bytes: limits.redis_pending_bytes,
         crowds: Thresholds {

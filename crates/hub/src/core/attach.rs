@@ -3,6 +3,7 @@
 //! that opened it, resumes it.
 
 use crate::connection::{CloseReason, EventFormat, Link, LinkId};
+use crate::core::detached;
 use crate::core::listener::{ListenerId, ListenerKind};
 use crate::core::publish::heal_gap;
 use crate::core::session::Session;
@@ -79,6 +80,7 @@ impl Core {
             return None;
         }
         self.supersede(id);
+        detached::leave_logs(self, id);
         let listener = self.listeners.get_mut(id)?;
         listener.link = Some(link);
         listener.linked_us = self.event_memory.now_us();

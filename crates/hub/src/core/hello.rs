@@ -5,7 +5,7 @@ use super::command::{Caller, CommandResult, refuse};
 use super::listener::ListenerId;
 use super::publish::heal_gap;
 use super::render::session_text;
-use super::{Core, Notice, rights_change};
+use super::{Core, Notice, detached, rights_change};
 use crate::connection::{EventFormat, Link};
 use tavern_domain::Identity;
 use tavern_wire::error::Code;
@@ -48,6 +48,7 @@ pub(crate) fn abandon(core: &mut Core, caller: &Caller) {
 /// None: the session has ended since.
 pub(crate) fn attach(core: &mut Core, caller: &mut Caller, hello: &BegunHello) -> Option<bool> {
     let id = hello.listener;
+    detached::leave_logs(core, id);
     match hello.resumption {
         Resumption::New => connect(core, id, (!caller.passing).then_some(caller.link)).then_some(false),
         Resumption::Known => {

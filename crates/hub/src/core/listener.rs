@@ -3,6 +3,7 @@
 
 use crate::connection::Link;
 use crate::core::ReceivedElsewhere;
+use crate::core::detached::SharedLogs;
 use crate::core::mailbox::Mailbox;
 use crate::core::routing::Subscriptions;
 use crate::core::session::Session;
@@ -41,6 +42,8 @@ pub struct Listener {
     pub subscriptions: Subscriptions,
     /// The messages it has received on another node, while some of them may still arrive here.
     pub received_elsewhere: Option<Box<ReceivedElsewhere>>,
+    /// Without a connection: the logs from which it takes what it missed.
+    pub(crate) shared_logs: Option<Box<SharedLogs>>,
     /// More of the messages that it missed are sent as it reads.
     pub recovering: bool,
     /// Subscriptions by namespace: channels, patterns, shard channels, watched channels.
@@ -105,6 +108,7 @@ impl Listeners {
             mailbox: Mailbox::default(),
             subscriptions: Subscriptions::default(),
             received_elsewhere: None,
+            shared_logs: None,
             recovering: false,
             counts: [0; SPACES],
         });

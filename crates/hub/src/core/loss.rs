@@ -49,7 +49,7 @@ fn add_gaps(core: &mut Core, index: RouteIndex) {
             json::channel_gap_tail(&mut tail, &name)
         }
     }
-    let listeners = place.listeners.clone();
+    let listeners = place.all_listeners();
     let event: Rc<Event> = Event::json(tail.into_boxed_slice(), now, SlowReader::Gap, &core.event_memory);
     for listener in listeners {
         if !core.listeners.at(listener).is_redis() {

@@ -7,6 +7,7 @@ mod agenda;
 pub mod attach;
 pub mod authorize;
 pub(crate) mod command;
+pub(crate) mod detached;
 mod dropped;
 mod effects;
 mod ended;
@@ -48,7 +49,7 @@ use ended::EndedSessions;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use listener::{Listener, ListenerId, Listeners};
-use routing::{RouteIndex, RoutingTable};
+use routing::{Position, RouteIndex, RoutingTable};
 use row_cache::RowCache;
 use session::Session;
 use std::collections::VecDeque;
@@ -92,7 +93,10 @@ pub struct Core {
     pub trace: Option<TraceContext>,
     /// The name of the last command that ran with a trace.
     pub traced_op: &'static str,
+    /// The number of the last delivery.
     stamp: u64,
+    /// Sessions without a connection whose unread events pile up; handled at the end of a delivery.
+    piling_up: Vec<u32>,
 }
 
 /// Which feature a store operation or a replica belongs to: it gets the answer.
@@ -176,6 +180,7 @@ impl Core {
             trace: None,
             traced_op: "",
             stamp: 0,
+            piling_up: Vec::new(),
         }
     }
 
@@ -257,6 +262,9 @@ impl Core {
 
     /// Subscribes; false if it was already subscribed.
     pub fn subscribe(&mut self, id: ListenerId, space: Namespace, name: &[u8]) -> bool {
+        if space == Namespace::Pattern {
+            detached::leave_logs(self, id);
+        }
         let place = self.make_route(space, name);
         let Some(listener) = self.listeners.get_mut(id) else { return false };
         let new = self.routing.add(place, id.index, &mut listener.subscriptions);
@@ -274,12 +282,16 @@ impl Core {
     /// Unsubscribes; false if it was not subscribed.
     pub(crate) fn unsubscribe(&mut self, id: ListenerId, space: Namespace, name: &[u8]) -> bool {
         let Some(place) = self.routing.find(space, name) else { return false };
+        detached::collect(self, id);
         self.leave_route(id, place)
     }
 
     fn leave_route(&mut self, id: ListenerId, place: RouteIndex) -> bool {
         let Some(listener) = self.listeners.get_mut(id) else { return false };
         let Some(position) = listener.subscriptions.remove(&place) else { return false };
+        if let Some(shared) = &mut listener.shared_logs {
+            shared.leave(place);
+        }
         let space = self.routing.place(place).space;
         listener.counts[space as usize] -= 1;
         let name = self.routing.place(place).entry.name.clone();
@@ -296,13 +308,17 @@ impl Core {
         {
             self.notify(Notice::ChannelUnwatched { channel: channel.into() });
         }
-        if let Some((moved, to)) = removed.moved {
-            self.listeners.at(moved).subscriptions.insert(place, to);
-        }
+        self.note_moved(place, removed.moved);
         if let Some((space, name)) = removed.unused {
             self.release_later(space, name);
         }
         true
+    }
+
+    fn note_moved(&mut self, route: RouteIndex, moved: Option<(u32, Position)>) {
+        if let Some((listener, to)) = moved {
+            self.listeners.at(listener).subscriptions.insert(route, to);
+        }
     }
 
     /// A name has no listener here: releases it on the bus after a while.

@@ -2,10 +2,10 @@
 
 use super::{Core, Notice, ShardMessage, sweep};
 use crate::connection::CloseReason;
-use crate::core::authorize;
 use crate::core::listener::{Listener, ListenerId};
 use crate::core::mailbox::MailboxLimits;
 use crate::core::routing::{RouteIndex, RoutingTable};
+use crate::core::{authorize, detached};
 use crate::event::{Author, Event, Message, Namespace};
 use crate::node::Node;
 use crate::node::registry::shards_of;
@@ -71,15 +71,25 @@ impl Core {
         let place = self.routing.place_mut(index);
         let event = Event::message(message.clone(), now, place.rules.slow_reader, &self.event_memory);
         let listeners = std::mem::take(&mut place.listeners);
+        let mut delivered = listeners.len();
+        if let Some((log, sharing)) = place.log_mut() {
+            let settings = &self.node.settings;
+            let bounds = MailboxLimits { events: settings.mailbox_events, bytes: settings.mailbox_bytes };
+            log.push(self.stamp, event.clone(), bounds);
+            delivered += sharing;
+        }
         for &listener in &listeners {
             if held.binary_search(&listener).is_err() {
                 self.put(listener, &event);
             }
         }
-        self.stats.delivered.add(listeners.len() as u64);
+        self.stats.delivered.add(delivered as u64);
         self.routing.place_mut(index).listeners = listeners;
         if may_match_patterns(&self.node, &self.routing, index) && !authorize::is_private(message.channel()) {
             self.deliver_by_patterns(now, index, &event, message, held);
+        }
+        if !self.piling_up.is_empty() {
+            detached::share_logs_of_idle(self);
         }
         if self.event_memory.bytes() > self.sweeper.relieve_above {
             sweep::relieve(self);
@@ -135,6 +145,11 @@ impl Core {
             return;
         }
         listener.stamp = stamp;
+        if listener.shared_logs.is_some() {
+            detached::collect_at(self, index);
+        }
+        let settings = &self.node.settings;
+        let listener = self.listeners.at(index);
         let bounds = MailboxLimits { events: settings.mailbox_events, bytes: settings.mailbox_bytes };
         let event = match &listener.received_elsewhere {
             Some(marks) if event.history().is_none() => {
@@ -153,6 +168,9 @@ impl Core {
     pub(crate) fn deliver_event(&mut self, index: u32, event: &Rc<Event>) {
         self.stamp += 1;
         self.put(index, event);
+        if !self.piling_up.is_empty() {
+            detached::share_logs_of_idle(self);
+        }
     }
 
     /// Gives one session an event of its own.
@@ -170,7 +188,11 @@ fn push(core: &mut Core, index: u32, event: Rc<Event>, bounds: MailboxLimits) {
     let slow_reader = event.slow_reader;
     let listener = core.listeners.at(index);
     let dropped = listener.mailbox.push(event, bounds);
-    if !listener.dirty && listener.wants_writing() {
+    if listener.link.is_none() {
+        if detached::piles_up(listener, core.node.settings.detached_unread) {
+            core.piling_up.push(index);
+        }
+    } else if !listener.dirty && listener.wants_writing() {
         listener.dirty = true;
         let id = core.listeners.id_at(index).expect("it got the event");
         core.effects.dirty.push(id);

@@ -66,9 +66,13 @@ pub(crate) fn next_piece(core: &mut Core) {
 
 fn end_round(core: &mut Core) {
     let now = core.now;
-    let round = std::mem::take(&mut core.sweeper.round);
+    let mut round = std::mem::take(&mut core.sweeper.round);
     core.sweeper.next = 0;
     core.sweeper.relieve_above = core.node.budget_bytes();
+    for log in core.routing.logs().into_iter().filter_map(|route| core.routing.log(route)) {
+        round.events += log.len() as u64;
+        round.bytes += log.bytes() as u64;
+    }
     core.stats.sessions.set(round.sessions);
     core.stats.sessions_detached.set(round.detached);
     core.stats.redis_listeners.set(round.redis);
@@ -146,11 +150,16 @@ pub(crate) fn relieve(core: &mut Core) {
         }
     }
     let holders = ids.iter().filter(|&&id| core.listener(id).is_some_and(|l| !l.mailbox.is_empty())).count();
-    let mut share = budget / holders.max(1);
+    let logs = core.routing.logs();
+    let mut share = budget / (holders + logs.len()).max(1);
     // Events are shared, so a fair share of references may still hold too many bytes: halve until it fits.
     while core.event_memory.bytes() > budget && share > 0 {
         for &id in &ids {
             shrink(core, id, share);
+        }
+        for &route in &logs {
+            let dropped = core.routing.place_mut(route).log_mut().map_or(0, |(log, _)| log.shrink_to(share));
+            core.stats.dropped_budget.add(dropped as u64);
         }
         share /= 2;
     }

@@ -3,6 +3,7 @@
 //! gap.
 
 use super::packed::PackedSession;
+use crate::core::detached;
 use crate::core::listener::{ListenerId, ListenerKind};
 use crate::core::mailbox::{DroppedHistory, Mailbox, MailboxLimits};
 use crate::core::session::{JoinedChannels, Session};
@@ -36,6 +37,7 @@ pub(super) fn install(
         until: now + DUPLICATES_MS,
     };
     let mailbox = restore_mailbox(core, body);
+    detached::leave_logs(core, id);
     let Some(listener) = core.listeners.get_mut(id) else { return };
     let collected = std::mem::replace(&mut listener.mailbox, mailbox);
     let mut session = Session::new(packed.key, packed.client, packed.identity(), packed.detached_at);

@@ -5,7 +5,7 @@
 use super::Parties;
 use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
-use crate::core::{Core, ReplyTo, Timer};
+use crate::core::{Core, ReplyTo, Timer, detached};
 use crate::event::Event;
 use crate::rows::is_party_channel;
 use foldhash::fast::RandomState;
@@ -134,6 +134,7 @@ impl Parties {
         link: LinkId,
         announcing: bool,
     ) -> Option<Snapshot> {
+        detached::collect(core, id);
         let last_event = core.listener(id).map_or(0, |listener| listener.mailbox.last());
         let Some(user) = core.user_of(id) else {
             return Some(Snapshot { party: Some("null".into()), last_event });

@@ -8,7 +8,7 @@ use crate::core::command::{
     Caller, CommandResult, CommandStop, Flow, WaitingCommand, refuse, reply, take_command,
 };
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Notice, PIPELINE_MAX, has_read};
+use crate::core::{Core, Notice, PIPELINE_MAX, detached, has_read};
 use crate::event::Namespace;
 use crate::inbox::Inbox;
 use tavern_domain::Time;
@@ -223,6 +223,7 @@ fn stopped(
 }
 
 fn op_ack(core: &mut Core, inbox: &mut Inbox, id: ListenerId, seq: u64) -> CommandResult<()> {
+    detached::collect(core, id);
     let Some(listener) = core.listeners.get_mut(id) else { return Ok(()) };
     if seq > listener.mailbox.sent() {
         let sent = listener.mailbox.sent();

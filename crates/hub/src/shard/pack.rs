@@ -4,6 +4,7 @@
 use super::Shard;
 use crate::connection::CloseReason;
 use crate::core::WatchedVersions;
+use crate::core::detached;
 use crate::core::listener::ListenerId;
 use crate::migration::{self, PackedSession};
 use std::sync::Arc;
@@ -58,6 +59,7 @@ impl Shard {
 
     /// Flushes presence changes that wait for the next tick, so that the mailbox is as recent as the versions.
     fn pack_session(&mut self, id: ListenerId) -> Option<PackedSession> {
+        detached::collect(&mut self.core, id);
         let channels = migration::watched_by(&self.core, id);
         for channel in &channels {
             self.presence.rooms().end_tick(&mut self.core, channel);

@@ -4,6 +4,7 @@ mod bus;
 mod channels;
 mod control;
 mod deliveries;
+mod detached;
 mod harness;
 mod history;
 mod history_recovery;

@@ -170,8 +170,12 @@ impl Workload for MessagesWorkload {
 
     /// The first bit of the variant closes slow readers, the second bounds the memory of all mailboxes.
     fn settings(&self, variant: u64, _fault: Option<PlantedFault>) -> Settings {
-        let mut settings =
-            Settings { mailbox_events: MAILBOX_EVENTS, commands_per_second: 0, ..Settings::default() };
+        let mut settings = Settings {
+            mailbox_events: MAILBOX_EVENTS,
+            detached_unread: 1,
+            commands_per_second: 0,
+            ..Settings::default()
+        };
         if variant & 1 == 1 {
             settings.other_kinds.slow_reader = SlowReader::Close;
         }

@@ -142,7 +142,12 @@ impl Workload for MigrationWorkload {
     }
 
     fn settings(&self, _variant: u64, _fault: Option<PlantedFault>) -> Settings {
-        Settings { commands_per_second: 0, mailbox_events: MAILBOX_EVENTS, ..Settings::default() }
+        Settings {
+            commands_per_second: 0,
+            mailbox_events: MAILBOX_EVENTS,
+            detached_unread: 2,
+            ..Settings::default()
+        }
     }
 
     fn choose(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<String> {
