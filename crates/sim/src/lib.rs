@@ -21,5 +21,6 @@ pub mod run;
 pub mod script;
 pub mod session_client;
 pub mod shrink;
+mod swarm;
 pub mod trace;
 pub mod workload;

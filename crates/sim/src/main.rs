@@ -9,7 +9,8 @@ use tavern_sim::script::Script;
 use tavern_sim::shrink::shrink;
 use tavern_sim::workload::Name;
 
-const USAGE: &str = "usage: tavern-sim [--workload NAME|all] [--runs N] [--seed N] [--steps N] [--trace]
+const USAGE: &str =
+    "usage: tavern-sim [--workload NAME|all] [--runs N] [--seed N] [--steps N] [--trace] [--swarm] [--twice]
        tavern-sim --workload NAME --seed N --record FILE    keep a failure as a small script
        tavern-sim --workload NAME --fault NAME [--seed N]   plant a fault that the judges must find
        tavern-sim --script FILE [--trace]                   run a script";
@@ -20,6 +21,10 @@ struct Campaign {
     runs: u64,
     steps: Option<usize>,
     trace: bool,
+    /// Also a run of each seed with a random part of the faults and actions.
+    swarm: bool,
+    /// Every run happens twice, and must be equal.
+    twice: bool,
     record: Option<String>,
     script: Option<String>,
     fault: Option<PlantedFault>,
@@ -46,14 +51,22 @@ fn read_arguments() -> Option<Campaign> {
         runs: 200,
         steps: None,
         trace: false,
+        swarm: false,
+        twice: false,
         record: None,
         script: None,
         fault: None,
     };
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
-        if flag == "--trace" {
-            campaign.trace = true;
+        let switch = match flag.as_str() {
+            "--trace" => Some(&mut campaign.trace),
+            "--swarm" => Some(&mut campaign.swarm),
+            "--twice" => Some(&mut campaign.twice),
+            _ => None,
+        };
+        if let Some(on) = switch {
+            *on = true;
             continue;
         }
         let value = args.next()?;
@@ -112,27 +125,34 @@ impl Campaign {
         let mut failed = 0;
         let steps = self.steps.unwrap_or(workload.steps());
         let name = workload.text();
-        for seed in self.first..self.first + self.runs {
+        let seeds = self.first..self.first + self.runs;
+        let modes: &[bool] = if self.swarm { &[false, true] } else { &[false] };
+        for (seed, swarm) in seeds.flat_map(|seed| modes.iter().map(move |swarm| (seed, *swarm))) {
             let record = self.record.is_some();
             let (print, fault) = (self.trace, self.fault);
-            let report =
-                run::run(RunRequest { steps, print, record, fault, ..RunRequest::new(workload, seed) });
+            let order = RunRequest { steps, print, record, fault, swarm, ..RunRequest::new(workload, seed) };
+            let mut report = run::run(order);
+            if self.twice && run::run(RunRequest { print: false, ..order }).trace != report.trace {
+                report.violation.get_or_insert("a second run of this seed was different".into());
+            }
             report.counts.iter().for_each(|(what, count)| *counts.entry(what).or_default() += count);
             if self.runs == 1 {
-                println!("{name}, seed {seed}: trace {:016x}", report.trace);
+                let kind = if swarm { ", swarm" } else { "" };
+                println!("{name}, seed {seed}{kind}: trace {:016x}", report.trace);
             }
             if let Some(violation) = report.violation {
                 failed += 1;
                 self.keep(report.script);
                 println!("{name}, seed {seed}: {violation}");
+                let swarm = if swarm { " --swarm" } else { "" };
                 println!(
-                    "  replay: cargo run --release -p tavern-sim -- --workload {name} --seed {seed} --steps {steps}"
+                    "  replay: cargo run --release -p tavern-sim -- --workload {name} --seed {seed} --steps {steps}{swarm}"
                 );
             }
         }
         let counts: Vec<String> = counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
         println!("{name}: {}", counts.join(", "));
-        println!("{name}: {} passed, {failed} failed", self.runs - failed);
+        println!("{name}: {} passed, {failed} failed", self.runs * modes.len() as u64 - failed);
         failed
     }
 }

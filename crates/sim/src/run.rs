@@ -6,6 +6,7 @@ use crate::faults::NetworkCut;
 use crate::planted::PlantedFault;
 use crate::rng::Rng;
 use crate::script::Script;
+use crate::swarm::Swarm;
 use crate::trace::{BEGINS, Trace};
 use crate::workload::{Name, Outcome, Profile, Workload, number};
 use std::collections::BTreeMap;
@@ -19,6 +20,9 @@ const LOOKS: usize = 200;
 /// The maximum number of steps at one moment: a livelock fails the run.
 const STEPS_AT_ONCE: usize = 100_000;
 
+/// The actions after the cluster has converged: everything must still work, and converge again.
+const CALM_STEPS: usize = 40;
+
 /// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunRequest {
@@ -30,12 +34,14 @@ pub struct RunRequest {
     pub print: bool,
     /// Keep everything that happens as a script.
     pub record: bool,
+    /// A random part of the faults and actions.
+    pub swarm: bool,
 }
 
 impl RunRequest {
     pub fn new(workload: Name, seed: u64) -> RunRequest {
         let steps = workload.steps();
-        RunRequest { workload, seed, steps, fault: None, print: false, record: false }
+        RunRequest { workload, seed, steps, fault: None, print: false, record: false, swarm: false }
     }
 }
 
@@ -81,6 +87,7 @@ struct Run {
     cluster: Cluster,
     workload: Box<dyn Workload>,
     rng: Rng,
+    swarm: Option<Swarm>,
     /// A script determines the actions and the faults.
     scripted: bool,
     /// Postponed actions: a start after a crash, the end of a sleep.
@@ -94,7 +101,8 @@ struct Run {
 
 impl Run {
     fn new(order: RunRequest, workload: Box<dyn Workload>, rng: Rng) -> Run {
-        let profile = workload.profile();
+        let mut profile = workload.profile();
+        let swarm = order.swarm.then(|| Swarm::choose(order.seed, &mut profile.trouble));
         let trace = Trace::new(order.seed, order.print);
         let cluster = Cluster::new(order.seed, &profile.setup, order.fault, trace);
         Run {
@@ -103,6 +111,7 @@ impl Run {
             cluster,
             workload,
             rng,
+            swarm,
             scripted: false,
             planned: BTreeMap::new(),
             plans: 0,
@@ -125,6 +134,7 @@ impl Run {
             let at = |run: &Run, error| format!("step {step} at {}: {error}", run.cluster.now.ms());
             self.step().map_err(|error| at(self, error))?;
             self.cluster.trace.note(self.cluster.now.ms());
+            self.cluster.trace.note(self.cluster.commits());
         }
         self.finish().map_err(|error| format!("after the faults, at {}: {error}", self.cluster.now.ms()))
     }
@@ -149,6 +159,7 @@ impl Run {
         self.counts.extend(self.workload.counts());
         self.counts.insert("commits", self.cluster.commits());
         self.counts.insert("new epochs", self.cluster.new_epochs as u64);
+        self.counts.values().for_each(|count| self.cluster.trace.note(*count));
         let script = self.order.record.then(|| Script {
             workload: self.order.workload,
             seed: self.order.seed,
@@ -176,11 +187,24 @@ impl Run {
         } else if pick < trouble.nodes + trouble.level {
             self.choose_level()
         } else {
-            self.workload.choose(&self.cluster, &mut self.rng)
+            self.choose_actions()
         };
         for action in actions {
             self.act(&action)?;
         }
+        self.pass_a_moment()
+    }
+
+    /// What clients do next.
+    fn choose_actions(&mut self) -> Vec<String> {
+        let mut actions = self.workload.choose(&self.cluster, &mut self.rng);
+        if let Some(swarm) = self.swarm {
+            actions.retain(|action| swarm.allows(action));
+        }
+        actions
+    }
+
+    fn pass_a_moment(&mut self) -> Outcome {
         let [often, less, seldom, rare] = self.profile.pace_ms;
         let max = match self.rng.below(100) {
             0..70 => often,
@@ -373,11 +397,27 @@ impl Run {
             self.act(&format!("node {node} wake"))?;
         }
         self.start_all()?;
+        self.converge()?;
+        // Liveness: what has recovered works, and converges again.
+        for _ in 0..CALM_STEPS {
+            for action in self.choose_actions() {
+                if !action.starts_with("faults ") && !action.starts_with("node ") {
+                    self.act(&action)?;
+                }
+            }
+            self.pass_a_moment()?;
+        }
+        // Perhaps there are no actions left: a script waits for the end from its last line.
+        self.act("faults 0")?;
+        self.converge().map_err(|error| format!("although nothing failed any more: {error}"))
+    }
+
+    /// Without faults everything is true again within a bound.
+    fn converge(&mut self) -> Outcome {
         for action in self.workload.choose_last(&self.cluster, &mut self.rng) {
             self.act(&action)?;
         }
         self.pass(self.profile.end_ms)?;
-        self.keep_fates();
         self.workload.check_end(&self.cluster)
     }
 

@@ -159,6 +159,16 @@ fn topics_keep_their_promises() {
 }
 
 #[test]
+fn runs_with_a_part_of_the_faults_and_actions_keep_their_promises() {
+    for workload in Name::ALL {
+        for seed in 1..=8 {
+            let report = run(RunRequest { swarm: true, ..RunRequest::new(*workload, seed) });
+            assert_eq!(report.violation, None, "{workload:?}, seed {seed}");
+        }
+    }
+}
+
+#[test]
 fn equal_seeds_give_equal_runs() {
     for workload in Name::ALL {
         for seed in [3, 77] {
