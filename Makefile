@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run audit check test test-all nightly test-clients cluster bench bench-guard bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants openapi planted-faults journeys docs dist reference torture torture-events torture-local torture-parties bench-parties bench-history install clean
+.PHONY: help setup run audit check test test-all nightly test-clients cluster bench bench-guard bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants openapi planted-faults journeys docs dist reference torture torture-events torture-local torture-parties truth bench-parties bench-history install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,7 +89,7 @@ fuzz: ## fuzz each target for FUZZ_SECONDS (60)
 	@scripts/fuzz
 
 sim: ## long runs of the deterministic simulator (ARGS go to it), then property tests of the rules
-	cargo run --release -p tavern-sim -- --runs 20000 $(ARGS)
+	cargo run --release -p tavern-sim -- --runs 20000 --swarm $(ARGS)
 	PROPTEST_CASES=20000 cargo test --release -p tavern-domain
 
 openapi: ## compare the server with its OpenAPI document: 300 generated requests for each operation
@@ -113,6 +113,9 @@ torture-local: ## kill publishers and subscribers of a folder 1,000 times
 
 torture-parties: ## race concurrent party commands on two servers, 1,000 times each, on every combination of engines
 	TAVERN_PARTY_RACES=1000 scripts/test -- tests/parties/test_races.py -n 2
+
+truth: ## how true is presence? Tavern beside Radar, Socket.IO and others, with cut cables and killed servers; writes bench/TRUTH.md
+	@scripts/truth $(ARGS)
 
 clean: ## remove build output and benchmark output
 	cargo clean
