@@ -27,6 +27,9 @@ def address(url, **query):
 class Socket:
     """A WebSocket. Its first frame is the reply to the implicit hello when the URL has a user or a token."""
 
+    # How long a reply may take.
+    patience = WAIT
+
     def __init__(self, server, *, user=None, token=None, headers=None, greet=True, origin=None, receive_bytes=None,
                  source=None):
         self.ids = itertools.count(1)
@@ -69,7 +72,7 @@ class Socket:
         """Sends a command and returns its full reply; events before it are kept for `event`."""
         number = next(self.ids)
         self.send(json.dumps({"id": number, "op": op} | fields))
-        end = time.monotonic() + WAIT
+        end = time.monotonic() + self.patience
         while True:
             frame = self.frame(max(end - time.monotonic(), 0.01))
             if frame.get("id") == number:
