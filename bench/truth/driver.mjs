@@ -21,8 +21,12 @@ async function tavern({ host, port, user, room, watch }, tell) {
   for (const event of ['reconnecting', 'closed']) client.on(event, tell.down)
   await client.connect()
   const channel = client.channel(`room#${room}`)
-  if (!watch) await channel.join({})
-  else {
+  if (!watch) {
+    // While the store cannot be reached, the server says when to try again.
+    const join = () => channel.join({}).catch((error) => error.code === 'unavailable' && setTimeout(join, error.retryAfterMs ?? 250))
+    join()
+  }
+  if (watch) {
     let shown = new Set()
     presence = await channel.presence()
     const snapshot = () => tell.snapshot([...(shown = new Set(presence.users.keys()))])
