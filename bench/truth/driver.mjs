@@ -1,4 +1,4 @@
-// The clients of one system, in one process: `node driver.mjs SYSTEM MODULES TAVERN_JS`. Reads one JSON object per line: {"open": id,
+// The clients of one system, in one process: `node driver.mjs SYSTEM MODULES TAVERN_CLIENT`. Reads one JSON object per line: {"open": id,
 // host, port, user, room, watch} or {"close": id}. Prints one per line, with the time of the monotonic clock: {"id", "what": "up" |
 // "down" | "snapshot" | "online" | "offline", "user" | "users"}. Each system is driven by its own client library.
 import { createHmac } from 'node:crypto'

@@ -15,7 +15,7 @@ class Driver:
         self.host = "localhost" if line else "127.0.0.1"
 
     async def start(self):
-        command = ["node", HERE / "driver.mjs", self.system.client, MODULES, ROOT / "clients" / "js" / "tavern.js"]
+        command = ["node", HERE / "driver.mjs", self.system.client, MODULES, ROOT / "clients" / "js" / "src" / "index.js"]
         self.process = await asyncio.create_subprocess_exec(
             *map(str, self.line.command(command) if self.line else command), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             stderr=self.log, limit=1 << 24)
