@@ -3,6 +3,7 @@ docs/reference/guarantees.md."""
 import contextlib
 import http.client
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -436,3 +437,39 @@ def test_a_stalled_bus_delivers_everything_late(bus_pair, channel):
             ready(server)
         assert [bob.event()["data"] for _ in range(100)] == [*range(100)], "late, and all of them"
         assert bob.events_so_far() == []
+
+
+def test_commands_on_locked_tables_are_refused_within_their_time(postgres):
+    """A command keeps the deadline of its arrival in every queue in front of the store."""
+    url = postgres.url(f"locked_{next(SCHEMAS)}")
+    with Tavern.dev(CONFIG, options=["--store", url, "--bus", "local"]) as server:
+        schema = url.split("schema=")[1].split("&")[0]
+        names = ("presences", "history_messages", "histories", "inbox_messages", "inboxes", "documents")
+        locks = ", ".join(f"{schema}.{name}" for name in names)
+        hold = f"BEGIN; LOCK TABLE {locks} IN ACCESS EXCLUSIVE MODE; SELECT 'locked'; SELECT pg_sleep(60)"
+        run = ["psql", "-X", "-q", "-A", "-t", "-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres", "-d", "postgres", "-c", hold]
+        locking = subprocess.Popen(run, stdout=subprocess.PIPE, text=True)
+        took = []
+
+        def timed(method, path, body):
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+            began = time.monotonic()
+            connection.request(method, path, json.dumps(body), {"authorization": f"Bearer {server.key}"})
+            status = connection.getresponse().status
+            took.append((path, status, time.monotonic() - began))
+
+        try:
+            until(lambda: postgres.sql("SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted") != "0", "the locks")
+            threads = []
+            for _ in range(4):
+                for path in ("/v1/channels/chat:1/messages", "/v1/users/ann/messages"):
+                    threads.append(threading.Thread(target=timed, args=("POST", path, {"data": 1})))
+                    threads[-1].start()
+                # Not all in one batch.
+                time.sleep(0.5)
+            for thread in threads:
+                thread.join()
+        finally:
+            locking.kill()
+            locking.wait()
+        assert len(took) == 8 and all(status == 503 and seconds < 18 for _, status, seconds in took), took

@@ -28,6 +28,11 @@ impl PostgresError {
         code == Some(&SqlState::T_R_DEADLOCK_DETECTED) || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
     }
 
+    /// The server took too long: sent again, it would take as long again.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, PostgresError::Timeout) || self.code() == Some(&SqlState::QUERY_CANCELED)
+    }
+
     /// A value of a commit is invalid; the server is fine.
     pub fn is_refused_value(&self) -> bool {
         let code = self.code();
@@ -71,13 +76,14 @@ impl From<PostgresError> for StoreError {
             // The keys of an index hold 2704 bytes.
             return StoreError::TooLarge { what: "bytes in the names of a row", found: 2705, limit: 2704 };
         }
+        if code == Some(&SqlState::DATA_CORRUPTED) || code == Some(&SqlState::INDEX_CORRUPTED) {
+            let what = "a table or an index of the database cannot be read";
+            return StoreError::Damaged { what, source: Arc::new(error) };
+        }
         let what = match &error {
             PostgresError::Unexpected(what) => Some(*what),
             _ if code == Some(&SqlState::UNDEFINED_TABLE) || code == Some(&SqlState::UNDEFINED_COLUMN) => {
                 Some("a table of the database was changed")
-            }
-            _ if code == Some(&SqlState::DATA_CORRUPTED) || code == Some(&SqlState::INDEX_CORRUPTED) => {
-                Some("the database is damaged")
             }
             _ => None,
         };

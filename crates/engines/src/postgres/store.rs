@@ -143,12 +143,6 @@ impl PostgresWorker {
                     tickets.zip(outcomes.into_iter().map(answer)).collect()
                 }
                 Err(error) => {
-                    let commits = batch.len();
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        commits,
-                        "postgres batch failed"
-                    );
                     let error = StoreError::from(error);
                     tickets.map(|ticket| (ticket, StoreAnswer::Failed(error.clone()))).collect()
                 }
@@ -195,7 +189,7 @@ async fn answer_batch(
         let is_lost = outcome.as_ref().is_err_and(PostgresError::ends_connection);
         match outcome {
             Ok(answers) => receiver.answer(answers),
-            Err(_) if !is_lost && !batch.is_one() => batches.extend(batch.split()),
+            Err(error) if !is_lost && !error.is_timeout() && !batch.is_one() => batches.extend(batch.split()),
             Err(error) => receiver.answer(batch.failed(&StoreError::from(error))),
         }
         if is_lost {

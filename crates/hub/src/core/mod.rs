@@ -37,7 +37,7 @@ pub use effects::{Effects, ShardMessage};
 pub(crate) use notice::Notice;
 pub use poll::Poll;
 pub use replies::CommandReply;
-pub(crate) use replies::{PIPELINE_MAX, Replies, ReplyTo};
+pub(crate) use replies::{PIPELINE_MAX, REPLY_MS, Replies, ReplyTo};
 use streams::BusPositions;
 pub use streams::ReceivedElsewhere;
 pub(crate) use users::{FollowedUser, Users};
@@ -242,7 +242,11 @@ impl Core {
     /// Delivers the reply of a command.
     pub(crate) fn finish(&mut self, claim: ReplyTo, reply: CommandReply) {
         match claim {
-            ReplyTo::Service(number) => self.effects.service_replies.push((number, reply)),
+            ReplyTo::Service(number) => {
+                if self.replies.answer_service(number) {
+                    self.effects.service_replies.push((number, reply));
+                }
+            }
             ReplyTo::Link { link, number } => {
                 if self.replies.keep(link, number, reply) {
                     self.effects.ready.push(link);

@@ -1,11 +1,13 @@
 //! Replies that commands wait for: which connection gets which, and in which order.
 //! A connection that pipelines starts commands before its earlier ones are answered, so it waits less for the store.
-//! Must hold: replies, refusals included, leave in the order of their commands; the commands in progress are bounded.
+//! Must hold: replies, refusals included, leave in the order of their commands; the commands in progress are bounded; a command
+//! that waits for the store is answered by its deadline, which counts from its arrival wherever it is queued.
 
 use crate::connection::LinkId;
 use foldhash::fast::RandomState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use std::collections::VecDeque;
+use tavern_domain::Time;
 use tavern_wire::error::Refusal;
 
 /// The outcome of a finished command: the body of its reply, or the refusal.
@@ -13,6 +15,9 @@ pub type CommandReply = Result<Vec<u8>, Refusal>;
 
 /// Commands in flight per connection: enough to share a commit, few enough to keep in memory.
 pub(crate) const PIPELINE_MAX: usize = 64;
+
+/// How long a command waits for the store: a queue in front of it, retries and several round trips included.
+pub(crate) const REPLY_MS: u64 = 15_000;
 
 /// The receiver of a reply. Connection numbers are reused, command numbers are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +37,10 @@ pub(crate) struct Replies {
     waiting: HashMap<LinkId, ClaimedReply, RandomState>,
     /// Commands of connections that pipeline, in order. A connection without any is not in the map.
     pipelined: HashMap<LinkId, VecDeque<PipelinedCommand>, RandomState>,
+    /// The commands of apps that have no reply yet.
+    services: HashSet<u64, RandomState>,
+    /// Commands that wait for the store, in the order of their deadlines. The first one has no reply yet.
+    deadlines: VecDeque<(Time, ReplyTo)>,
 }
 
 struct ClaimedReply {
@@ -49,9 +58,60 @@ struct PipelinedCommand {
 }
 
 impl Replies {
-    /// Registers that a connection waits for the reply of a command.
-    pub fn expect_reply(&mut self, link: LinkId) -> ReplyTo {
-        self.wait(link, false)
+    /// Registers that a connection waits for the reply of a command that arrives now.
+    pub fn expect_reply(&mut self, now: Time, link: LinkId) -> ReplyTo {
+        let claim = self.wait(link, false);
+        self.deadlines.push_back((now + REPLY_MS, claim));
+        claim
+    }
+
+    /// Registers that an app waits for the reply of a command that arrives now.
+    pub fn expect_service(&mut self, now: Time, number: u64) -> ReplyTo {
+        self.services.insert(number);
+        self.deadlines.push_back((now + REPLY_MS, ReplyTo::Service(number)));
+        ReplyTo::Service(number)
+    }
+
+    /// An app gets its reply. False: it has one already.
+    pub fn answer_service(&mut self, number: u64) -> bool {
+        let is_first = self.services.remove(&number);
+        self.forget_answered();
+        is_first
+    }
+
+    /// When the next command must be answered.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.deadlines.front().map(|(due, _)| *due)
+    }
+
+    /// The commands that have waited for too long.
+    pub fn take_late(&mut self, now: Time) -> Vec<ReplyTo> {
+        let mut late = Vec::new();
+        while let Some((_, claim)) = self.deadlines.pop_front_if(|(due, _)| *due <= now) {
+            late.extend(self.is_open(claim).then_some(claim));
+        }
+        late
+    }
+
+    fn forget_answered(&mut self) {
+        while let Some((_, claim)) = self.deadlines.front()
+            && !self.is_open(*claim)
+        {
+            self.deadlines.pop_front();
+        }
+    }
+
+    /// Whether a command has no reply yet.
+    fn is_open(&self, claim: ReplyTo) -> bool {
+        let ReplyTo::Link { link, number } = claim else {
+            return matches!(claim, ReplyTo::Service(number) if self.services.contains(&number));
+        };
+        let waiting = self.waiting.get(&link).filter(|waiting| waiting.number == number);
+        let pipelined = || {
+            let begun = self.pipelined.get(&link)?;
+            Some(&begun[begun.binary_search_by_key(&number, |begun| begun.number).ok()?].reply)
+        };
+        waiting.map(|waiting| &waiting.reply).or_else(pipelined).is_some_and(Option::is_none)
     }
 
     /// Registers that a connection's paused command waits for something; it is refused if that cannot be obtained.
@@ -77,6 +137,12 @@ impl Replies {
     /// Stores a reply for the connection that waits for it. False: no command waits for it, or an earlier reply must
     /// come first.
     pub fn keep(&mut self, link: LinkId, number: u64, reply: CommandReply) -> bool {
+        let is_wanted = self.store(link, number, reply);
+        self.forget_answered();
+        is_wanted
+    }
+
+    fn store(&mut self, link: LinkId, number: u64, reply: CommandReply) -> bool {
         let pipelined = self.pipelined.get_mut(&link);
         if let Some(pipelined) = pipelined
             && let Ok(at) = pipelined.binary_search_by_key(&number, |begun| begun.number)

@@ -39,7 +39,7 @@ impl Sweeper {
 /// The earliest time at which the sweep has work.
 pub(crate) fn next_wake(core: &Core) -> Option<Time> {
     let sweep = (!core.listeners.is_empty()).then_some(core.sweeper.due);
-    [sweep, core.agenda.next_wake()].into_iter().flatten().min()
+    [sweep, core.agenda.next_wake(), core.replies.next_deadline()].into_iter().flatten().min()
 }
 
 /// Whether the next piece of the sweep is due.

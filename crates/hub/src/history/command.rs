@@ -77,7 +77,7 @@ impl History {
         limits: &HistoryLimits,
     ) -> CommandResult<()> {
         let limit = request.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
-        let to = core.replies.expect_reply(caller.link.id);
+        let to = core.replies.expect_reply(core.now, caller.link.id);
         let read = read_of(channel, request.after, request.before, limit);
         self.read_page(core, read, to, limits.ttl_ms);
         Err(CommandStop::Submitted)
@@ -86,7 +86,8 @@ impl History {
     /// Removes the history of a channel.
     pub fn clear(&mut self, core: &mut Core, channel: Arc<str>, to: ReplyTo) {
         let history_clears = vec![HistoryClear { channel, only_at: None }];
-        let commit = Commit { writer: Some(core.writer()), history_clears, ..Commit::default() };
+        let commit =
+            Commit { writer: Some(core.writer()), history_clears, erases: true, ..Commit::default() };
         self.submit(core, HistoryTask::Clear { to }, Work::Commit(commit));
     }
 }

@@ -4,7 +4,7 @@
 //! message is answered once.
 
 use crate::core::publish::{StampedPublish, publish_message};
-use crate::core::{CommandReply, Core, Feature, ReplyTo, Timer, refusal};
+use crate::core::{CommandReply, Core, Feature, REPLY_MS, ReplyTo, Timer, refusal};
 use crate::event::{Author, Namespace};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,7 +40,8 @@ pub(crate) enum PublisherReply {
 
 #[derive(Default)]
 pub(super) struct HistoryWriter {
-    queue: VecDeque<HistoryPublish>,
+    /// Until when the publisher waits: a message whose publisher was refused is not stored later.
+    queue: VecDeque<(Time, HistoryPublish)>,
     queued_bytes: usize,
     under_way: Option<(Ticket, Vec<HistoryPublish>)>,
     /// The queue is committed at the end of this turn.
@@ -55,7 +56,7 @@ impl HistoryWriter {
             return core.finish(publish.to, Err(refused.retry_after(tavern_store::limits::RETRY_AFTER_MS)));
         }
         self.queued_bytes += bytes;
-        self.queue.push_back(publish);
+        self.queue.push_back((core.now + REPLY_MS, publish));
         if self.under_way.is_none() && !self.is_due {
             // The commands behind this one are read first: one commit, and one write to each subscriber.
             self.is_due = true;
@@ -74,13 +75,17 @@ impl HistoryWriter {
             return;
         }
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        while let Some(next) = self.queue.front() {
-            bytes += next.message.body.len();
+        while let Some((until, next)) = self.queue.front() {
+            let is_late = *until <= core.now;
+            bytes += if is_late { 0 } else { next.message.body.len() };
             if batch.len() == BATCH_MESSAGES || (bytes > BATCH_BYTES && !batch.is_empty()) {
                 break;
             }
             self.queued_bytes -= next.message.body.len();
-            batch.extend(self.queue.pop_front());
+            batch.extend(self.queue.pop_front().filter(|_| !is_late).map(|(_, publish)| publish));
+        }
+        if batch.is_empty() {
+            return;
         }
         let history = batch.iter().map(|publish| publish.message.clone()).collect();
         let commit = Commit { writer: Some(core.writer()), history, ..Commit::default() };

@@ -43,12 +43,12 @@ impl Parties {
             }
             Ok(PartyOp::Call(call)) => {
                 let call = PartyRequest { user: Some(user), name: identity.name, ..call.clone() };
-                let claim = core.replies.expect_reply(caller.link.id);
+                let claim = core.replies.expect_reply(core.now, caller.link.id);
                 self.service_command(core, call, true, claim);
                 Err(CommandStop::Submitted)
             }
             Err(refusal) => {
-                let claim = core.replies.expect_reply(caller.link.id);
+                let claim = core.replies.expect_reply(core.now, caller.link.id);
                 self.refuse_with_party(core, &user, refusal, claim);
                 Err(CommandStop::Submitted)
             }
@@ -70,7 +70,7 @@ impl Parties {
         let max = core.node.settings.message_bytes;
         if data.len() > max {
             let message = format!("data has {} bytes, at most {max} are allowed", data.len());
-            let claim = core.replies.expect_reply(caller.link.id);
+            let claim = core.replies.expect_reply(core.now, caller.link.id);
             self.refuse_with_party(core, user, Refusal::new(Code::TooLarge, message), claim);
             return Err(CommandStop::Submitted);
         }

@@ -76,7 +76,7 @@ impl PeopleCommands {
         if on && following.is_some_and(|known| known.len() >= max && !known.contains_key(&followee)) {
             return refuse(Code::TooLarge, format!("a user may follow at most {max} others"));
         }
-        let claim = core.replies.expect_reply(caller.link.id);
+        let claim = core.replies.expect_reply(core.now, caller.link.id);
         self.follow(core, user, followee, on, claim);
         Err(CommandStop::Submitted)
     }
@@ -111,7 +111,7 @@ impl PeopleCommands {
             true => (PeopleRequest::Followers, Read::Followers { user, after, limit }),
             false => (PeopleRequest::Following, Read::Following { user, after, limit }),
         };
-        let claim = core.replies.expect_reply(caller.link.id);
+        let claim = core.replies.expect_reply(core.now, caller.link.id);
         self.submit(core, claim, request, Work::Read(read));
         Err(CommandStop::Submitted)
     }
@@ -128,7 +128,7 @@ impl PeopleCommands {
             return refuse(Code::TooLarge, format!("`status` accepts at most {STATUS_USERS} users"));
         }
         let users = users.iter().map(|user| user_id(user)).collect::<CommandResult<Vec<Arc<str>>>>()?;
-        let claim = core.replies.expect_reply(caller.link.id);
+        let claim = core.replies.expect_reply(core.now, caller.link.id);
         let read = Read::People { users, viewer: Some(viewer.clone()) };
         self.submit(core, claim, PeopleRequest::Statuses { viewer }, Work::Read(read));
         Err(CommandStop::Submitted)
@@ -142,7 +142,7 @@ impl PeopleCommands {
         value: Visibility,
     ) -> CommandResult<()> {
         let user = named_user(core, id)?;
-        let claim = core.replies.expect_reply(caller.link.id);
+        let claim = core.replies.expect_reply(core.now, caller.link.id);
         self.set_visibility(core, user, value, claim);
         Err(CommandStop::Submitted)
     }

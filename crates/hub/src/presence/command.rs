@@ -31,7 +31,7 @@ impl Presence {
         if session.is_some_and(|s| s.present.joined() >= max && !s.present.has(&name)) {
             return refuse(Code::TooLarge, format!("a client may be present in at most {max} channels"));
         }
-        let claim = core.replies.expect_reply(caller.link.id);
+        let claim = core.replies.expect_reply(core.now, caller.link.id);
         self.join(core, id, &name, state, Some(claim));
         Err(CommandStop::Begun(claim))
     }
@@ -46,7 +46,7 @@ impl Presence {
         let state = state_of(core, &update.state)?;
         let channel = parse_channel(&update.channel)?;
         let name = permitted(core, caller, id, Verb::Join, &channel)?;
-        let claim = core.replies.expect_reply(caller.link.id);
+        let claim = core.replies.expect_reply(core.now, caller.link.id);
         self.update(core, id, &name, state, claim);
         Err(CommandStop::Begun(claim))
     }
@@ -65,7 +65,7 @@ impl Presence {
                 format!("{channel:?} cannot be left: only the server removes users from it"),
             );
         }
-        let claim = core.replies.expect_reply(caller.link.id);
+        let claim = core.replies.expect_reply(core.now, caller.link.id);
         self.leave(core, id, channel, OfflineReason::Left, Some(claim));
         Err(CommandStop::Begun(claim))
     }
@@ -79,7 +79,7 @@ impl Presence {
     ) -> CommandResult<()> {
         let channel = parse_channel(&who.channel)?;
         let name = permitted(core, caller, id, Verb::Presence, &channel)?;
-        let claim = core.replies.expect_reply(caller.link.id);
+        let claim = core.replies.expect_reply(core.now, caller.link.id);
         let viewer = core.user_of(id);
         self.rooms.ask_who(core, &name, who, viewer, claim);
         Err(CommandStop::Submitted)

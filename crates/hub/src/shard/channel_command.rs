@@ -152,7 +152,7 @@ pub(super) fn op_publish(
             body: publish.data.as_bytes().into(),
             keep,
         };
-        let to = core.replies.expect_reply(caller.link.id);
+        let to = core.replies.expect_reply(core.now, caller.link.id);
         let reply = PublisherReply::Json { other_channel: other.cloned(), is_numbered: limits.is_some() };
         shard.history.publish(core, HistoryPublish { message, to, reply });
         return Err(CommandStop::Begun(to));

@@ -28,7 +28,7 @@ pub fn publish_stored(shard: &mut Shard, now: Time, link: LinkId, publish: Redis
     let core = &mut shard.core;
     let to = match publish.replies {
         true => {
-            let to = core.replies.expect_reply(link);
+            let to = core.replies.expect_reply(core.now, link);
             core.replies.pipeline(to, None);
             to
         }

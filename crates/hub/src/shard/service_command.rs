@@ -1,7 +1,6 @@
 //! Commands of an app on behalf of its users, through the server API.
 
 use super::Shard;
-use crate::core::ReplyTo;
 use crate::history::{self, HistoryPublish, MessageAuthor, PublisherReply};
 use crate::rows::hold_of;
 use crate::user::is_user;
@@ -77,8 +76,9 @@ pub enum ServiceCommand {
 impl Shard {
     /// Runs a command of an app. `Effects::service_replies` has its reply under this number.
     pub(super) fn service_command(&mut self, number: u64, order: ServiceCommand) {
-        let (core, claim) = (&mut self.core, ReplyTo::Service(number));
+        let core = &mut self.core;
         let now = core.now;
+        let claim = core.replies.expect_service(now, number);
         if let Err(refusal) = check(&order) {
             return core.finish(claim, Err(refusal));
         }

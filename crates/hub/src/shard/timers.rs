@@ -1,8 +1,9 @@
 //! The timers of a shard: each goes to the feature that set it.
 
 use super::Shard;
-use crate::core::{Feature, Timer, poll, sweep};
+use crate::core::{Feature, Timer, poll, refusal, sweep};
 use tavern_domain::Time;
+use tavern_store::{StoreAnswer, StoreError};
 
 impl Shard {
     /// The earliest time at which the shard has work.
@@ -13,6 +14,10 @@ impl Shard {
     /// Runs the timers that are due.
     pub fn wake(&mut self, now: Time) {
         self.core.now = now;
+        for claim in self.core.replies.take_late(now) {
+            // The command may still be carried out.
+            self.core.finish(claim, Err(refusal(&StoreAnswer::Failed(StoreError::timeout()))));
+        }
         let mut unused = Vec::new();
         while let Some(timer) = self.core.agenda.take_due(now) {
             match timer {

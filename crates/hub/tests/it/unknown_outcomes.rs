@@ -107,6 +107,10 @@ impl SteppedNode {
         }
     }
 
+    fn is_answered(&self, caller: &Caller) -> bool {
+        self.node.shards[0].core.effects.ready.contains(&caller.link.id)
+    }
+
     fn begin(&mut self, caller: &mut Caller, frame: &str) {
         assert_eq!(self.node.flow(caller, frame).0, Flow::Wait);
         self.collect();
@@ -275,4 +279,25 @@ fn logout_reverts_a_join_in_progress() {
     counter.node.send(&mut ann, r#"{"op":"bye"}"#);
     counter.settle();
     assert_eq!(counter.count(), 0);
+}
+
+#[test]
+fn a_command_keeps_the_deadline_of_its_arrival_wherever_it_waits() {
+    let mut node = SteppedNode::new();
+    let (mut ann, mut again) = (node.client("ann"), node.client("ann"));
+    let join = r##"{"op":"join","id":1,"channel":"game#A"}"##;
+    node.begin(&mut ann, join);
+    node.pass(5_000);
+    // Behind the first one.
+    node.begin(&mut again, join);
+    node.pass(9_900);
+    assert!(!node.is_answered(&ann) && !node.is_answered(&again));
+    node.pass(200);
+    assert_eq!(code(&node.answer(&mut ann, join)), "unavailable");
+    assert!(!node.is_answered(&again), "it arrived later");
+    node.pass(5_000);
+    assert_eq!(code(&node.answer(&mut again, join)), "unavailable");
+    // The store answers after all: nobody gets a second reply.
+    node.settle();
+    assert!(!node.is_answered(&ann) && !node.is_answered(&again));
 }
