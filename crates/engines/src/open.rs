@@ -65,9 +65,10 @@ fn kind(url: &str) -> String {
     url.split(':').next().unwrap_or("").chars().take(32).collect()
 }
 
-/// Checks the server behind a store. A folder and memory have no server to check.
+/// Checks the server or the folder behind a store.
 pub fn store_facts(url: &str) -> Result<StoreFacts, StoreError> {
     match &*kind(url) {
+        "sqlite" => crate::sqlite::facts(Path::new(url.split_once(':').map_or("", |(_, folder)| folder))),
         "postgres" | "postgresql" => crate::postgres::facts(url),
         "redis" | "rediss" => {
             let facts = crate::redis::facts(url, crate::redis::RedisRole::Store).map_err(of_store)?;

@@ -10,6 +10,8 @@ pub struct NodeHealth {
     stopping: AtomicBool,
     /// The store did not accept the last renewal of the node's lease.
     store_down: AtomicBool,
+    /// What the store has found in its files that only a backup repairs.
+    store_damage: OnceLock<&'static str>,
     failed_part: OnceLock<Arc<str>>,
 }
 
@@ -28,7 +30,16 @@ impl NodeHealth {
     }
 
     pub fn is_store_up(&self) -> bool {
-        !self.store_down.load(Ordering::Relaxed)
+        !self.store_down.load(Ordering::Relaxed) && self.store_damage().is_none()
+    }
+
+    /// The store is damaged, and stays so until the server is started again. Returns whether that is new.
+    pub fn set_store_damaged(&self, what: &'static str) -> bool {
+        self.store_damage.set(what).is_ok()
+    }
+
+    pub fn store_damage(&self) -> Option<&'static str> {
+        self.store_damage.get().copied()
     }
 
     /// Keeps the first failed part: later failures are usually its consequences.
@@ -66,5 +77,8 @@ mod tests {
         assert!(health.set_store_up(false), "it was up");
         assert!(!health.set_store_up(false) && !health.is_store_up());
         assert!(!health.set_store_up(true) && health.is_store_up());
+        assert!(health.set_store_damaged("a page") && !health.set_store_damaged("another page"));
+        health.set_store_up(true);
+        assert!(!health.is_store_up(), "a renewed lease says nothing about other pages");
     }
 }

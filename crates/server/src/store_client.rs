@@ -3,7 +3,9 @@
 //! a lookup.
 
 use crate::auth::KeySource;
+use crate::health::NodeHealth;
 use crate::metrics::{MetricKind, MetricSource, Series};
+use crate::refusal_log::RefusalLogs;
 use crate::store_times::StoreTimes;
 use crate::supervisor::fault;
 use crate::traces::Tracer;
@@ -31,6 +33,8 @@ pub struct StoreClient {
     counts: StoreCounts,
     times: StoreTimes,
     tracer: OnceLock<Arc<Tracer>>,
+    health: OnceLock<Arc<NodeHealth>>,
+    failures: RefusalLogs,
 }
 
 /// Receives the answers to the requests of shards.
@@ -53,10 +57,8 @@ impl StoreCounts {
         for (_, answer) in answers {
             match answer {
                 StoreAnswer::Committed(_) | StoreAnswer::Read(_) => done += 1,
-                StoreAnswer::Failed(StoreError::Unavailable { .. } | StoreError::Corrupt { .. }) => {
-                    failed += 1
-                }
-                StoreAnswer::Failed(_) => refused += 1,
+                StoreAnswer::Failed(error) if error.is_refusal() => refused += 1,
+                StoreAnswer::Failed(_) => failed += 1,
             }
         }
         for (counter, count) in [(&self.done, done), (&self.refused, refused), (&self.failed, failed)] {
@@ -86,6 +88,38 @@ impl StoreClient {
 
     pub fn store(&self) -> Option<&Arc<dyn Store>> {
         self.store.get()
+    }
+
+    /// A damaged store is reported here.
+    pub fn set_health(&self, health: Arc<NodeHealth>) {
+        let _ = self.health.set(health);
+    }
+
+    /// Logs failures: a damaged store once, anything else at most once in a while.
+    fn note_failures(&self, answers: &[(Ticket, StoreAnswer)]) {
+        let failed = answers.iter().filter_map(|(_, answer)| match answer {
+            StoreAnswer::Failed(error) if !error.is_refusal() => Some(error),
+            _ => None,
+        });
+        for error in failed {
+            let reason = match error {
+                StoreError::Damaged { what, .. } => {
+                    if self.health.get().is_some_and(|health| health.set_store_damaged(what)) {
+                        let error = error as &dyn std::error::Error;
+                        tracing::error!(
+                            error,
+                            "the store is damaged; not ready until it is restored and the server started again"
+                        );
+                    }
+                    continue;
+                }
+                StoreError::Corrupt { .. } => "unreadable row",
+                _ => "failed request",
+            };
+            if let Some(failed) = self.failures.count(reason) {
+                tracing::warn!(error = error as &dyn std::error::Error, failed, reason, "store failed");
+            }
+        }
     }
 
     fn submit(&self, work: Work, waiter: StoreWaiter) {
@@ -182,6 +216,7 @@ impl AnswerReceiver for StoreClient {
     fn answer(&self, answers: Vec<(Ticket, StoreAnswer)>) {
         fault::strikes("store");
         self.counts.note(&answers);
+        self.note_failures(&answers);
         answers.iter().for_each(|(ticket, _)| self.times.end(*ticket));
         if let Some(tracer) = self.tracer.get() {
             tracer.commits_end(&answers);

@@ -38,6 +38,9 @@ pub enum StoreError {
     /// An operator must fix it.
     #[error("the store cannot be read: {what}")]
     Corrupt { what: String, source: Option<Cause> },
+    /// An operator must restore a backup: nothing that is read can be trusted.
+    #[error("the store is damaged: {what}")]
+    Damaged { what: &'static str, source: Cause },
     /// Choose another folder or repair it.
     #[error("the data folder {} cannot be used: {reason}", path.display())]
     Folder { path: PathBuf, reason: String, source: Option<Cause> },

@@ -156,8 +156,6 @@ impl RedisWorker {
                 tickets.zip(outcomes.into_iter().map(answer)).collect()
             }
             Err(error) => {
-                let commits = batch.len();
-                tracing::warn!(error = &error as &dyn std::error::Error, commits, "redis batch failed");
                 let error = StoreError::from(error);
                 tickets.map(|ticket| (ticket, StoreAnswer::Failed(error.clone()))).collect()
             }

@@ -1,12 +1,15 @@
-//! The data folder: created with private permissions, refused on network file systems, and its lock file.
-//! Must hold: no symbolic link is followed to the files in it; each user of the lock has its own open file; two that share one would not exclude each other.
+//! The data folder: created with private permissions, refused on network file systems, and its lock file, which also remembers
+//! that the folder has a database. Must hold: a database that was emptied or removed is not begun anew silently; no symbolic link is followed to the files in it; each user of the lock has its own open file; two that share one would not exclude each other.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tavern_store::StoreError;
+
+/// In the lock file of a folder that has a database; for people who read it.
+const MADE: &[u8] = b"tavern.db was made\n";
 
 #[derive(Clone, Debug)]
 pub(super) struct SqliteFolder(PathBuf);
@@ -38,6 +41,27 @@ impl SqliteFolder {
 
     pub fn database(&self) -> PathBuf {
         self.0.join("tavern.db")
+    }
+
+    /// Refuses a folder whose database was emptied or removed. The caller holds the lock.
+    pub fn check_database(&self, lock: &Lock) -> Result<(), StoreError> {
+        let is_empty = |path: &Path| path.metadata().is_ok_and(|found| found.len() == 0);
+        let had_one = lock.0.metadata().is_ok_and(|found| found.len() > 0);
+        if had_one && is_empty(&self.database()) {
+            let reason = "tavern.db is empty, and was not when the folder was used last: restore it from a backup, \
+                or remove the whole folder to begin anew";
+            return Err(StoreError::Folder { path: self.0.clone(), reason: reason.into(), source: None });
+        }
+        Ok(())
+    }
+
+    /// Remembers that the folder has a database. The caller holds the lock.
+    pub fn remember_database(&self, lock: &Lock) -> Result<(), StoreError> {
+        let mut file = &lock.0;
+        if file.metadata().is_ok_and(|found| found.len() > 0) {
+            return Ok(());
+        }
+        file.write_all(MADE).map_err(|error| fault(&self.0, "tavern.lock cannot be written", error))
     }
 
     pub fn lock(&self) -> Result<Lock, StoreError> {

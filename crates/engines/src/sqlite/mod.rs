@@ -5,6 +5,7 @@
 
 mod deadline;
 mod document;
+mod facts;
 mod folder;
 mod history;
 mod hold;
@@ -24,4 +25,5 @@ mod tables;
 mod value;
 mod writer;
 
+pub(crate) use facts::facts;
 pub use store::SqliteStore;

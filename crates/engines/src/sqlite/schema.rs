@@ -20,7 +20,7 @@ const OLDEST_SQLITE: i32 = 3_051_003;
 const CHECKPOINT_PAGES: u32 = 4096;
 
 /// A fallback only: the folder's lock already keeps writers apart.
-const BUSY: Duration = Duration::from_secs(5);
+pub(super) const BUSY: Duration = Duration::from_secs(5);
 
 /// The caller holds the folder's lock.
 pub(super) fn connect(database: &Path) -> Result<Connection, StoreError> {
@@ -44,6 +44,8 @@ pub(super) fn connect(database: &Path) -> Result<Connection, StoreError> {
         return Err(StoreError::Corrupt { what, source: None });
     }
     connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA mmap_size = 0;").map_err(fault)?;
+    // What is deleted is overwritten: measured, it costs nothing that can be seen beside the fsync.
+    connection.execute_batch("PRAGMA secure_delete = ON").map_err(fault)?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(fault)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)

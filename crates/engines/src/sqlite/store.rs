@@ -43,8 +43,10 @@ impl SqliteStore {
         let folder = SqliteFolder::open(folder)?;
         let (writing, reading) = (folder.lock()?, folder.lock()?);
         let held = writing.hold().map_err(StoreError::unavailable)?;
+        folder.check_database(&writing)?;
         let mut writer = schema::connect(&folder.database())?;
         schema::create(&mut writer)?;
+        folder.remember_database(&writing)?;
         if let Some(pages) = max_pages {
             writer.pragma_update(None, "max_page_count", pages).map_err(fault)?;
         }
@@ -85,8 +87,11 @@ impl Store for SqliteStore {
 
 impl SqliteWorker {
     fn write_all(mut self, queue: &WorkQueue<(Ticket, Commit)>, receiver: &dyn AnswerReceiver) {
+        // Deleted rows are still in the WAL.
+        let mut keeps_erased = false;
         while let Some(batch) = queue.take(limits::BATCH_COMMITS) {
             let tickets = batch.iter().map(|(ticket, _)| *ticket);
+            keeps_erased |= batch.iter().any(|(_, commit)| commit.erases);
             let answers = match writer::write(&mut self.connection, &self.lock, &*self.clock, &batch) {
                 Ok(outcomes) => {
                     let answer = |outcome: Result<_, _>| {
@@ -94,12 +99,11 @@ impl SqliteWorker {
                     };
                     tickets.zip(outcomes.into_iter().map(answer)).collect()
                 }
-                Err(error) => {
-                    let commits = batch.len();
-                    tracing::warn!(error = &error as &dyn std::error::Error, commits, "sqlite batch failed");
-                    tickets.map(|ticket| (ticket, StoreAnswer::Failed(error.clone()))).collect()
-                }
+                Err(error) => tickets.map(|ticket| (ticket, StoreAnswer::Failed(error.clone()))).collect(),
             };
+            if keeps_erased {
+                keeps_erased = !writer::empty_wal(&self.connection, &self.lock);
+            }
             receiver.answer(answers);
         }
         self.close();

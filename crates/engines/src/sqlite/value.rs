@@ -39,12 +39,15 @@ pub(super) fn unexpected(column: usize, what: &str) -> Error {
 }
 
 pub(super) fn fault(error: Error) -> StoreError {
+    let damage = match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => Some("tavern.db is not a SQLite database"),
+        Some(ErrorCode::DatabaseCorrupt) => Some("tavern.db cannot be read, run tavern doctor"),
+        _ => None,
+    };
+    if let Some(what) = damage {
+        return StoreError::Damaged { what, source: Arc::new(error) };
+    }
     let what = match &error {
-        Error::SqliteFailure(failure, _) => match failure.code {
-            ErrorCode::NotADatabase => Some("tavern.db is not a SQLite database"),
-            ErrorCode::DatabaseCorrupt => Some("tavern.db is damaged"),
-            _ => None,
-        },
         Error::FromSqlConversionFailure(..)
         | Error::IntegralValueOutOfRange(..)
         | Error::InvalidColumnType(..)

@@ -5,7 +5,11 @@ use super::folder::Lock;
 use super::tables::SqliteTables;
 use super::value::{fault, read_clock, write_clock};
 use rusqlite::{Connection, TransactionBehavior};
+use std::time::Duration;
 use tavern_store::{Clock, Commit, Receipt, StoreError, Ticket, commit};
+
+/// How long commits wait for readers when the WAL is emptied.
+const EMPTY_WITHIN: Duration = Duration::from_millis(200);
 
 pub(super) type WriteResults = Vec<Result<Receipt, StoreError>>;
 
@@ -34,4 +38,20 @@ pub(super) fn write(
         transaction.commit().map_err(fault)?;
     }
     Ok(outcomes)
+}
+
+/// Copies everything into the database, where deleted rows are overwritten, and empties the WAL. False: a reader was in the
+/// way; try again later.
+pub(super) fn empty_wal(connection: &Connection, lock: &Lock) -> bool {
+    let emptied = || -> Result<bool, rusqlite::Error> {
+        let _held = lock.hold().map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        connection.busy_timeout(EMPTY_WITHIN)?;
+        let busy: i64 = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+        connection.busy_timeout(super::schema::BUSY)?;
+        Ok(busy == 0)
+    };
+    emptied().unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot empty tavern.db-wal after an erase; trying again with the next commit");
+        false
+    })
 }

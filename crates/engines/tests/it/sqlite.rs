@@ -8,11 +8,12 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tavern_domain::{Scopes, Time};
+use tavern_engines::CheckHealth;
 use tavern_engines::sqlite::SqliteStore;
 use tavern_store::blocking::BlockingStore;
 use tavern_store::{
     AnswerReceiver, ApiKey, CloseProof, Commit, Deadline, Document, DocumentKey, Found, NodeChange, Read,
-    Row, Store, StoreAnswer, StoreError, SystemClock, Ticket, Work, Writer,
+    Row, RowKind, Store, StoreAnswer, StoreError, SystemClock, Ticket, Work, Writer,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -248,7 +249,7 @@ fn a_foreign_file_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let database = home.path().join("tavern.db");
     std::fs::write(&database, "no database at all, but long enough to look at it").unwrap();
-    assert!(matches!(open(home.path()).map(drop), Err(StoreError::Corrupt { .. })));
+    assert!(matches!(open(home.path()).map(drop), Err(StoreError::Damaged { .. })));
     std::fs::remove_file(&database).unwrap();
     let connection = rusqlite::Connection::open(&database).unwrap();
     connection.execute_batch("CREATE TABLE recipes (soup)").unwrap();
@@ -311,4 +312,65 @@ fn an_unknown_address_is_reported_without_its_secrets() {
         tavern_engines::open_client("memory:", Arc::new(SystemClock), PATIENCE).unwrap().store().name(),
         "memory"
     );
+}
+
+#[test]
+fn an_emptied_database_is_not_taken_as_a_new_one() {
+    let home = tempfile::tempdir().unwrap();
+    drop(open(home.path()).unwrap());
+    let database = home.path().join("tavern.db");
+    for empty in [true, false] {
+        match empty {
+            true => std::fs::write(&database, "").unwrap(),
+            false => std::fs::remove_file(&database).unwrap(),
+        }
+        match open(home.path()).map(drop) {
+            Err(error @ StoreError::Folder { .. }) => {
+                assert!(error.to_string().contains("restore it from a backup"), "{error}")
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn damage_is_reported_as_such_and_found_by_the_check() {
+    let home = tempfile::tempdir().unwrap();
+    let store = open(home.path()).unwrap();
+    (0..100).for_each(|n| drop(store.commit(put(&format!("d{n}"), 20_000)).unwrap()));
+    drop(store);
+    let url = format!("sqlite:{}", home.path().display());
+    let health = || tavern_engines::store_facts(&url).unwrap().facts[0].health;
+    assert_eq!(health(), CheckHealth::Good);
+    let database = home.path().join("tavern.db");
+    let mut bytes = std::fs::read(&database).unwrap();
+    // Documents: the tables that opening reads come before them.
+    let from = bytes.len() / 2 / 4096 * 4096;
+    bytes[from..].fill(0xAB);
+    std::fs::write(&database, bytes).unwrap();
+    assert_eq!(health(), CheckHealth::Bad);
+    let store = open(home.path()).unwrap();
+    let rows = Read::Rows { kind: RowKind::Document, after: None, limit: 1000 };
+    assert!(matches!(store.read(rows), Err(StoreError::Damaged { .. })));
+}
+
+#[test]
+fn erased_rows_are_in_no_file() {
+    let home = tempfile::tempdir().unwrap();
+    let store = open(home.path()).unwrap();
+    let secret = b"the words of somebody who wants to be forgotten";
+    let row = |n: u32| Document { key: DocumentKey::new("thing", &n.to_string()), body: Arc::from(*secret) };
+    let puts = |from| (from..from + 100).map(|n| Row::Document(row(n))).collect();
+    store.commit(Commit { puts: puts(0), ..Commit::default() }).unwrap();
+    let found = || {
+        let files =
+            std::fs::read_dir(home.path()).unwrap().map(|file| std::fs::read(file.unwrap().path()).unwrap());
+        let copies =
+            |bytes: Vec<u8>| bytes.windows(secret.len()).filter(|part| *part == secret.as_slice()).count();
+        files.map(copies).sum::<usize>()
+    };
+    assert!(found() >= 100);
+    let deletes = (0..100).map(|n| Row::Document(row(n)).key()).collect();
+    store.commit(Commit { deletes, erases: true, ..Commit::default() }).unwrap();
+    assert_eq!(found(), 0);
 }

@@ -34,8 +34,8 @@ impl Decision for ForgetUser {
         let mut deletes = vec![RowKey::User(self.user.clone()), RowKey::Document(key)];
         deletes.extend(deadlines);
         let freed = FreedMessages { user: self.user.clone(), through: u64::MAX, unread: false };
-        let commit =
-            Commit { writer: Some(core.writer()), deletes, freed_messages: vec![freed], ..Commit::default() };
+        let (writer, freed_messages) = (Some(core.writer()), vec![freed]);
+        let commit = Commit { writer, deletes, freed_messages, erases: true, ..Commit::default() };
         DecisionStep::Commit { commit, outcome: Ok(()) }
     }
 }

@@ -353,6 +353,7 @@ fn readiness(api: &HttpApi) -> HttpResponse {
     let reason = match health.failed_part() {
         Some(part) => format!("{part} has failed\n"),
         None if health.is_stopping() => "the server is stopping\n".to_owned(),
+        None if let Some(what) = health.store_damage() => format!("the store is damaged: {what}\n"),
         None if !health.is_store_up() => "the store does not answer\n".to_owned(),
         None if !is_bus_up(&api.node) => "the bus does not answer\n".to_owned(),
         None => return ready(api),

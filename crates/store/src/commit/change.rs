@@ -43,6 +43,8 @@ pub struct Commit {
     pub history_clears: Vec<HistoryClear>,
     /// To the history of their channels, in this order.
     pub history: Vec<NewHistoryMessage>,
+    /// What it deletes was asked to be erased: an engine with files of its own leaves no copy in them.
+    pub erases: bool,
 }
 
 /// The version a row must have; 0: it must not exist. A deadline's version is its due time.
