@@ -21,6 +21,8 @@ pub struct BusDispatcher {
     pub adoption: Arc<Notify>,
     /// Woken for topics that have events for a subscription.
     pub wakeups: Arc<Wakeups>,
+    /// Where this node is, for a server that starts under the same name.
+    pub address: String,
 }
 
 /// The pause before a full shard queue is tried again.
@@ -86,6 +88,9 @@ impl BusReceiver for BusDispatcher {
                     self.shards.force_all(|| ShardInput::Hub(ShardEvent::Control(message.clone())));
                 }
                 Some(ReceivedMessage::NodeLeft) => self.adoption.notify_one(),
+                Some(ReceivedMessage::NameQuestion { asker }) => {
+                    self.node.answer_name(&asker, &self.address);
+                }
                 Some(ReceivedMessage::Subscription(name)) => self.wakeups.nudged(name),
                 None => {}
             }

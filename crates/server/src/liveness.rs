@@ -30,6 +30,7 @@ pub struct LivenessDriver {
 type PendingRequests = JoinSet<(Ticket, Option<StoreAnswer>)>;
 
 impl LivenessDriver {
+    /// Returns only if another server has replaced this one: then the process must end.
     pub async fn run(self, rules: LivenessRules) {
         // Monotonic: a wall clock that is set back would stop the renewals.
         let began = Instant::now();
@@ -38,7 +39,7 @@ impl LivenessDriver {
         let mut arrivals = self.arrivals();
         let mut requests = PendingRequests::new();
         loop {
-            let renewed = self.carry_out(&mut liveness, &mut requests);
+            let Some(renewed) = self.carry_out(&mut liveness, &mut requests) else { return };
             if renewed && self.arrivals() != arrivals {
                 arrivals = self.arrivals();
                 if self.store.store().is_some_and(|store| store.may_lose_writes()) {
@@ -70,8 +71,8 @@ impl LivenessDriver {
         self.store.store().map_or(0, |store| store.reconnects())
     }
 
-    /// True: the store has accepted the lease.
-    fn carry_out(&self, liveness: &mut Liveness, requests: &mut PendingRequests) -> bool {
+    /// True: the store has accepted the lease. None: another server has the name of this node.
+    fn carry_out(&self, liveness: &mut Liveness, requests: &mut PendingRequests) -> Option<bool> {
         for (ticket, work) in liveness.effects.work.drain(..) {
             let (store, clock) = (self.store.clone(), self.clock.clone());
             requests.spawn(async move {
@@ -85,12 +86,13 @@ impl LivenessDriver {
         for task in liveness.effects.tasks.drain(..) {
             self.give(task);
         }
-        let mut renewed = false;
+        let (mut renewed, mut is_replaced) = (false, false);
         for event in liveness.effects.events.drain(..) {
             renewed |= matches!(event, LivenessEvent::Renewed);
+            is_replaced |= matches!(event, LivenessEvent::Replaced(_));
             self.log(&event);
         }
-        renewed
+        (!is_replaced).then_some(renewed)
     }
 
     fn give(&self, task: LivenessTask) {
@@ -123,8 +125,12 @@ impl LivenessDriver {
                 }
             }
             LivenessEvent::Fenced => {
-                tracing::warn!(
-                    "fenced by another node, or by a server with the same node name; starting a new epoch"
+                tracing::warn!("fenced by another node; starting a new epoch");
+            }
+            LivenessEvent::Replaced(successor) => {
+                tracing::error!(
+                    %successor,
+                    "another server runs with the name of this node; stopping: give each server a name of its own with --node"
                 );
             }
             LivenessEvent::NotOpened(error) => {

@@ -275,6 +275,8 @@ pub fn bus(data: &[u8]) {
         BusMessage::Control(request) => bus::control::encode_request(request),
         BusMessage::ControlReply(reply) => bus::control::encode_reply(reply),
         BusMessage::Counts(counts) => bus::control::encode_counts(counts),
+        BusMessage::NameQuestion(asker) => bus::name_question(asker),
+        BusMessage::NameAnswer(address) => bus::name_answer(address),
     };
     let read = BusMessage::decode(&again).expect("what was written is a message");
     assert_eq!(format!("{read:?}"), format!("{message:?}"));

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::{ClientLoss, NodeEpoch};
 use tavern_store::{
-    Commit, Deadline, NodeChange, PresenceKey, PresenceRow, Receipt, StoreAnswer, StoreError, Ticket, Work,
-    Writer,
+    Commit, Deadline, Found, NodeChange, NodeRow, Page, PresenceKey, PresenceRow, Read, Receipt, StoreAnswer,
+    StoreError, Ticket, Work, Writer,
 };
 
 /// Intervals and timeouts.
@@ -52,6 +52,8 @@ pub enum LivenessEvent {
     NotRenewed(Option<StoreError>),
     /// Another node closed the epoch of this one.
     Fenced,
+    /// Another server runs with the name of this node, and has fenced it. This one must end.
+    Replaced(Writer),
     NotOpened(StoreError),
     /// The lease of another node has expired.
     LeaseEnded(Writer),
@@ -81,6 +83,8 @@ pub struct Liveness {
     /// The last overdue deadline that was read, if there were more.
     overdue_after: Option<Deadline>,
     lease: Option<PendingRequest<LeaseChange>>,
+    /// A new epoch was asked for, and whether it was opened is unknown.
+    opens: bool,
     /// The current epoch must end: the store may have lost some of its commits.
     replaces_epoch: bool,
     /// When the store last confirmed the lease.
@@ -102,6 +106,8 @@ struct PendingRequest<T> {
 enum LeaseChange {
     Renew,
     Stop,
+    /// Looks for a newer epoch of the same name: this one was fenced.
+    Look,
     Open,
 }
 
@@ -117,6 +123,7 @@ impl Liveness {
             overdue_after: None,
             sweep_due: now + rules.sweep_ms,
             lease: None,
+            opens: false,
             replaces_epoch: false,
             renewed_at: now,
             lenient_until: now,
@@ -171,8 +178,17 @@ impl Liveness {
         match (what, answer) {
             (LeaseChange::Renew, StoreAnswer::Failed(StoreError::Fenced { .. })) => {
                 self.effects.events.push(LivenessEvent::Fenced);
-                self.open_epoch(now);
+                let read = Read::Nodes { after: Some(self.writer()), limit: 1 };
+                self.submit_lease(now, LeaseChange::Look, Work::Read(read));
             }
+            (LeaseChange::Look, StoreAnswer::Read(Found::Nodes(page))) => match self.successor(page) {
+                Some(successor) => self.effects.events.push(LivenessEvent::Replaced(successor)),
+                None => self.open_epoch(now),
+            },
+            (LeaseChange::Look, StoreAnswer::Failed(error)) => {
+                self.effects.events.push(LivenessEvent::NotOpened(error));
+            }
+            (LeaseChange::Look, _) => {}
             (LeaseChange::Renew, StoreAnswer::Failed(error)) => {
                 self.effects.events.push(LivenessEvent::NotRenewed(Some(error)));
             }
@@ -210,7 +226,16 @@ impl Liveness {
         self.submit_lease(now, LeaseChange::Stop, self.commit(stop));
     }
 
+    /// The open epoch of another server with this name, if this node's is followed by one.
+    fn successor(&self, next: Page<NodeRow>) -> Option<Writer> {
+        let next = next.rows.into_iter().next()?;
+        let is_other = *next.writer.node == *self.node.settings.node && next.closed_at.is_none();
+        // An epoch that this node may have opened itself is not another server.
+        (is_other && !self.opens).then_some(next.writer)
+    }
+
     fn open_epoch(&mut self, now: Time) {
+        self.opens = true;
         let name: Arc<str> = self.node.settings.node.as_str().into();
         let open = NodeChange::Open { name, lease_ms: self.rules.lease_ms };
         let commit = Commit { node: Some(open), ..Commit::default() };
@@ -234,7 +259,7 @@ impl Liveness {
     /// old epoch stay ended; connected clients are announced under the new one.
     fn epoch_opened(&mut self, receipt: &Receipt) {
         let Some(epoch) = receipt.epoch else { return };
-        self.replaces_epoch = false;
+        (self.replaces_epoch, self.opens) = (false, false);
         self.node.begin_epoch(epoch);
         // A check that started earlier would find connected clients under the old epoch and declare them lost.
         self.check = None;

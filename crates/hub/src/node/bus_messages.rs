@@ -76,6 +76,8 @@ pub enum ReceivedMessage {
     Subscription(Arc<str>),
     /// For all shards, or for one of them.
     Control { shard: Option<usize>, message: ControlMessage },
+    /// A server starts under the name of this node: `answer_name` tells it that the name is taken.
+    NameQuestion { asker: Arc<str> },
 }
 
 impl Node {
@@ -131,6 +133,8 @@ impl Node {
                 let message = ControlMessage::Reply { from: packet.from.node.clone(), reply };
                 ReceivedMessage::Control { shard: Some(shard), message }
             }
+            BusMessage::NameQuestion(asker) => ReceivedMessage::NameQuestion { asker },
+            BusMessage::NameAnswer(_) => return None,
             BusMessage::Counts(counts) => {
                 self.population.receive(&packet.from.node, counts, &self.other_nodes());
                 return None;
@@ -222,6 +226,14 @@ impl Node {
         let Ok(subject) = Subject::new(&self.settings.prefix, CONTROL, b"") else { return };
         if let Some(bus) = self.bus_interests.bus().filter(|bus| !bus.is_alone()) {
             bus.publish(vec![self.own_packet(subject, control::encode_counts(counts))]);
+        }
+    }
+
+    /// Tells a server that starts under the name of this node where this node is.
+    pub fn answer_name(&self, asker: &str, address: &str) {
+        let Ok(subject) = Subject::new(&self.settings.prefix, NODE, asker.as_bytes()) else { return };
+        if let Some(bus) = self.bus_interests.bus() {
+            bus.publish(vec![self.own_packet(subject, tavern_wire::bus::name_answer(address))]);
         }
     }
 

@@ -33,6 +33,8 @@ impl TokenVerifier for RefuseAll {
 enum StoreHealth {
     Up,
     Down,
+    /// Epochs are opened, and the node does not learn it.
+    Forgetful,
     /// Every answer takes a minute.
     Slow,
 }
@@ -40,10 +42,15 @@ enum StoreHealth {
 struct StoreFaults(Arc<Mutex<StoreHealth>>);
 
 impl Faults for StoreFaults {
-    fn work(&mut self, node: &str, _work: &Work) -> WorkFault {
+    fn work(&mut self, node: &str, work: &Work) -> WorkFault {
+        let opens = matches!(work, Work::Commit(Commit { node: Some(NodeChange::Open { .. }), .. }));
         match *self.0.lock().unwrap() {
             _ if node == "setup" => WorkFault::NONE,
             StoreHealth::Up => WorkFault::NONE,
+            StoreHealth::Forgetful if opens => {
+                WorkFault { outcome: WorkOutcome::FailAfter, ..WorkFault::NONE }
+            }
+            StoreHealth::Forgetful => WorkFault::NONE,
             StoreHealth::Down => WorkFault { outcome: WorkOutcome::FailBefore, ..WorkFault::NONE },
             StoreHealth::Slow => WorkFault { before_ms: 60_000, ..WorkFault::NONE },
         }
@@ -226,6 +233,34 @@ fn fenced_node_opens_a_new_epoch_and_announces_its_clients() {
     harness.pass(10_000);
     assert_eq!(harness.count(|task| matches!(task, LivenessTask::Announce)), 1);
     assert_eq!(harness.nodes().len(), 1, "the earlier epoch has no presences left and is forgotten");
+}
+
+#[test]
+fn a_node_that_another_server_of_its_name_has_fenced_ends() {
+    let mut harness = Harness::new();
+    let before = harness.node.epoch();
+    harness.pass(2_000);
+    let successor = Writer::new("own", open(&harness.engine, "own", RULES.lease_ms));
+    harness.pass(2_100);
+    let replaced = |event: &LivenessEvent| matches!(event, LivenessEvent::Replaced(by) if *by == successor);
+    assert!(harness.events.iter().any(replaced), "{:?}", harness.events);
+    assert_eq!(harness.node.epoch(), before, "it does not fence the other one in turn");
+}
+
+#[test]
+fn a_node_takes_its_own_new_epoch_for_no_other_server() {
+    let mut harness = Harness::new();
+    harness.pass(2_000);
+    let node = Writer::new("own", harness.node.epoch());
+    change(&harness.engine, NodeChange::Close { node, proof: tavern_store::CloseProof::ProcessGone });
+    // The new epoch is opened, and the answer is lost.
+    harness.set(StoreHealth::Forgetful);
+    harness.pass(4_000);
+    assert!(harness.nodes().len() > 1);
+    harness.set(StoreHealth::Up);
+    harness.pass(4_000);
+    assert!(!harness.events.iter().any(|event| matches!(event, LivenessEvent::Replaced(_))));
+    assert_eq!(harness.count(|task| matches!(task, LivenessTask::Announce)), 1);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::connections::{self, Connections};
 use crate::gateway::GatewaySources;
 use crate::health::NodeHealth;
 use crate::http::{HttpApi, IdempotencyKeys, Pings, RecordedReads};
+use crate::lost_nodes::LostNodes;
 use crate::metrics::{MetricSource, MetricSources, NodeMetrics, ProcessMetrics};
 use crate::population::ClusterPopulation;
 use crate::practice::Practice;
@@ -91,6 +92,7 @@ pub struct Parts {
     /// Spans to be sent.
     pub spans: Option<SpanQueue>,
     pub authenticator: Arc<Authenticator>,
+    pub lost_nodes: Arc<LostNodes>,
     started: Instant,
 }
 
@@ -238,6 +240,7 @@ impl Parts {
             tracer,
             spans,
             authenticator,
+            lost_nodes: Arc::default(),
             started,
         };
         Ok((parts, seeds.collect::<Result<_, _>>()?))
@@ -264,6 +267,7 @@ impl Parts {
             metrics: self.metrics.clone(),
             samples: self.samples.clone(),
             population: self.population.clone(),
+            lost_nodes: self.lost_nodes.clone(),
             started: self.started,
             idempotency: IdempotencyKeys::new(self.config.limits.idempotency_bytes),
             pings: Pings::default(),

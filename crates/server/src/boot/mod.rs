@@ -5,6 +5,7 @@
 mod accept;
 mod assemble;
 mod engine_check;
+mod node_name;
 mod process;
 mod start;
 mod stop;

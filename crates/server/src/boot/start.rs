@@ -3,6 +3,7 @@
 use super::accept::{HttpAcceptor, RedisAcceptor};
 use super::assemble::{Parts, Ports};
 use super::engine_check;
+use super::node_name::{self, NodeName};
 use crate::adoption::Adoption;
 use crate::bus::BusDispatcher;
 use crate::clock::NodeClock;
@@ -39,6 +40,8 @@ pub struct RunningServer {
     pub parts: Parts,
     pub adoption: Arc<Adoption>,
     pub tasks: Tasks,
+    /// Held as long as the server runs.
+    pub name: NodeName,
 }
 
 pub struct Tasks {
@@ -70,7 +73,9 @@ pub async fn start(
     let config = Arc::new(config);
     let clock = Arc::new(NodeClock::new(config.clock.confirm_ms));
     let store = open_store(&config, &clock)?;
+    store.set_health(health.clone());
     clock.start(&store).await.context("cannot read the store")?;
+    let name = node_name::take(&config, &store, &clock).await?;
     let epoch = open_epoch(&config, &store, &clock).await?;
     let (mut parts, seeds) = Parts::assemble(config, clock, store, health, epoch)?;
     parts.node.set_deletion_lag(parts.clock.status().deletion_lag_ms);
@@ -84,13 +89,14 @@ pub async fn start(
         shards: parts.shards.clone(),
         health: parts.health.clone(),
         wake: Arc::default(),
+        lost_nodes: parts.lost_nodes.clone(),
     });
     open_bus(&parts, &adoption)?;
     start_shards(seeds, supervisor)?;
     know_bans(&parts.node).await?;
     adoption.check(true).await?;
     let tasks = start_tasks(&mut parts, &adoption, ports, tls, supervisor)?;
-    Ok(RunningServer { parts, adoption, tasks })
+    Ok(RunningServer { parts, adoption, tasks, name })
 }
 
 fn start_tasks(
@@ -202,6 +208,7 @@ fn open_bus(parts: &Parts, adoption: &Adoption) -> anyhow::Result<()> {
         shards: parts.shards.clone(),
         adoption: adoption.wake.clone(),
         wakeups: parts.topics.wakeups.clone(),
+        address: node_name::address_of(config),
     });
     let options = tavern_engines::BusOptions {
         node: &config.node,

@@ -30,7 +30,7 @@ const RETRY: Duration = Duration::from_millis(100);
 const LAST_CHECKS: usize = 30;
 
 pub async fn stop(running: RunningServer, supervisor: &Supervisor, failed: bool) -> anyhow::Result<()> {
-    let RunningServer { parts, adoption, tasks } = running;
+    let RunningServer { parts, adoption, tasks, name: _name } = running;
     let Tasks { liveness, adoption: adopting, delivery, stop_delivery, acceptors, others } = tasks;
     let timeout = Duration::from_millis(parts.config.sessions.drain_ms);
     let timeout = if failed { timeout.min(FAILURE_DRAIN) } else { timeout };

@@ -5,7 +5,7 @@ use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Envelope {
-    #[prost(oneof = "EnvelopeKind", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "EnvelopeKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub kind: Option<EnvelopeKind>,
 }
 
@@ -27,6 +27,10 @@ pub enum EnvelopeKind {
     ControlReply(ControlReplyRecord),
     #[prost(message, tag = "8")]
     NodeCounts(NodeCountsRecord),
+    #[prost(string, tag = "9")]
+    NameQuestion(String),
+    #[prost(string, tag = "10")]
+    NameAnswer(String),
 }
 
 #[derive(Clone, PartialEq, Message)]

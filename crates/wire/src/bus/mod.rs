@@ -37,6 +37,10 @@ pub enum BusMessage {
     ControlReply(ControlReply),
     /// How much the sender has.
     Counts(NodeCounts),
+    /// A server starts under the name of the node that gets this. The name under which it waits for the answer.
+    NameQuestion(Arc<str>),
+    /// The sender has that name; its address.
+    NameAnswer(Arc<str>),
 }
 
 impl BusMessage {
@@ -51,6 +55,8 @@ impl BusMessage {
             EnvelopeKind::ControlRequest(request) => BusMessage::Control(control::read_request(request)?),
             EnvelopeKind::ControlReply(reply) => BusMessage::ControlReply(control::read_reply(reply)?),
             EnvelopeKind::NodeCounts(counts) => BusMessage::Counts(control::read_counts(counts)),
+            EnvelopeKind::NameQuestion(asker) => BusMessage::NameQuestion(asker.into()),
+            EnvelopeKind::NameAnswer(address) => BusMessage::NameAnswer(address.into()),
         })
     }
 }
@@ -63,6 +69,16 @@ pub fn node_left() -> Vec<u8> {
 /// The message that a subscription has events to deliver; with an empty name, that subscriptions were changed.
 pub fn subscription(name: &str) -> Vec<u8> {
     envelope(EnvelopeKind::Subscription(name.into()))
+}
+
+/// Asks the node of a name for its address.
+pub fn name_question(asker: &str) -> Vec<u8> {
+    envelope(EnvelopeKind::NameQuestion(asker.into()))
+}
+
+/// The address of the node that was asked.
+pub fn name_answer(address: &str) -> Vec<u8> {
+    envelope(EnvelopeKind::NameAnswer(address.into()))
 }
 
 fn envelope(kind: EnvelopeKind) -> Vec<u8> {

@@ -397,7 +397,12 @@ fn take(node: &mut TestNode, receiver: &NodeReceiver) {
                 continue;
             }
             Some(ReceivedMessage::Control { message, .. }) => ShardEvent::Control(message),
-            Some(ReceivedMessage::NodeLeft | ReceivedMessage::Subscription(_)) | None => continue,
+            Some(
+                ReceivedMessage::NodeLeft
+                | ReceivedMessage::Subscription(_)
+                | ReceivedMessage::NameQuestion { .. },
+            )
+            | None => continue,
         };
         node.shards[0].handle(node.now, input);
     }

@@ -2,20 +2,17 @@
 //! Must hold: a folder without a bus gets none; only the doctor receives its own messages.
 
 use super::{Finding, bad, doubtful, failure, from_engine, ok};
+use crate::bus_probe::BusProbe;
 use crate::cli::{local, table};
 use crate::config::Config;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tavern_domain::Epoch;
-use tavern_engines::{BusOptions, LogBounds};
 use tavern_hub::NodeQuery;
 use tavern_local::Stat;
-use tavern_store::{
-    Bus, BusError, BusLoss, BusPacket, BusReceiver, Interest, Subject, SystemClock, Ticket, Writer,
-};
+use tavern_store::{BusPacket, Interest, Subject, Writer};
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// How long to wait for nodes that the store does not know, once all that it knows have answered.
@@ -53,14 +50,12 @@ struct Probe {
 fn probe(config: &Config, nodes: &[Arc<str>]) -> Result<Probe, anyhow::Error> {
     let lot = crate::random::random_bits();
     let names = [format!("doctor-{lot:032x}"), format!("patient-{lot:032x}")];
-    let (speaker, _) = open(config, &names[0])?;
-    let (listener, events) = open(config, &names[1])?;
+    let speaker = BusProbe::open(config, &names[0])?;
+    let listener = BusProbe::open(config, &names[1])?;
     let subject = Subject::new(&config.prefix, DOCTOR, names[0].as_bytes())?;
     let roll = NodeQuery::call(&config.prefix, &names[1], lot)?;
     let interests = vec![Interest::Subject(subject.clone()), roll.answers];
-    if !listener.subscribe(interests, Ticket(1)) {
-        events.confirmed()?;
-    }
+    listener.subscribe(interests, TIMEOUT)?;
     let message = BusPacket {
         subject: subject.clone(),
         from: Writer::new(&names[0], Epoch(0)),
@@ -69,86 +64,20 @@ fn probe(config: &Config, nodes: &[Arc<str>]) -> Result<Probe, anyhow::Error> {
         payload: Arc::from(*b"doctor"),
     };
     let began = Instant::now();
-    speaker.publish(vec![message]);
-    let trip = events.message(TIMEOUT).filter(|packet| packet.subject == subject).map(|_| began.elapsed());
-    listener.publish(vec![roll.question]);
+    speaker.publish(message);
+    let trip = listener.message(TIMEOUT).filter(|packet| packet.subject == subject).map(|_| began.elapsed());
+    listener.publish(roll.question);
     let mut answered = BTreeSet::new();
     let end = Instant::now() + TIMEOUT;
     loop {
         let all = nodes.iter().all(|node| answered.contains(node));
         let wait = if all { UNKNOWN_NODES } else { end.saturating_duration_since(Instant::now()) };
-        match events.message(wait) {
+        match listener.message(wait) {
             Some(packet) => drop(answered.insert(packet.from.node.clone())),
             None => break,
         }
     }
-    speaker.stop();
-    listener.stop();
     Ok(Probe { trip, answered })
-}
-
-fn open(config: &Config, name: &str) -> Result<(Arc<dyn Bus>, ProbeEvents), BusError> {
-    let (sender, receiver) = channel();
-    let bounds = LogBounds::default();
-    let options = BusOptions { node: name, prefix: &config.prefix, folder: &config.data, bounds };
-    let bus = tavern_engines::open_bus(
-        &config.bus,
-        &options,
-        Arc::new(SystemClock),
-        Arc::new(ProbeInbox(Mutex::new(sender))),
-    )?;
-    Ok((bus, ProbeEvents(receiver)))
-}
-
-enum ProbeEvent {
-    Confirmed(Result<(), BusError>),
-    Message(BusPacket),
-}
-
-struct ProbeInbox(Mutex<Sender<ProbeEvent>>);
-
-impl ProbeInbox {
-    fn put(&self, event: ProbeEvent) {
-        // The receiver is dropped when the probe is over.
-        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).send(event);
-    }
-}
-
-impl BusReceiver for ProbeInbox {
-    fn confirmed(&self, _ticket: Ticket, outcome: Result<(), BusError>) {
-        self.put(ProbeEvent::Confirmed(outcome));
-    }
-
-    fn messages(&self, packets: Vec<BusPacket>) {
-        packets.into_iter().for_each(|packet| self.put(ProbeEvent::Message(packet)));
-    }
-
-    fn lost(&self, _lost: BusLoss) {}
-}
-
-struct ProbeEvents(Receiver<ProbeEvent>);
-
-impl ProbeEvents {
-    fn confirmed(&self) -> Result<(), anyhow::Error> {
-        loop {
-            match self.0.recv_timeout(TIMEOUT) {
-                Ok(ProbeEvent::Confirmed(outcome)) => return Ok(outcome?),
-                Ok(ProbeEvent::Message(_)) => {}
-                Err(_) => anyhow::bail!("a subscription was not confirmed in time"),
-            }
-        }
-    }
-
-    fn message(&self, timeout: Duration) -> Option<BusPacket> {
-        let end = Instant::now() + timeout;
-        loop {
-            match self.0.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(ProbeEvent::Message(packet)) => return Some(packet),
-                Ok(ProbeEvent::Confirmed(_)) => {}
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
-            }
-        }
-    }
 }
 
 impl Probe {
