@@ -163,7 +163,7 @@ def test_an_incomplete_or_invalid_file_is_rejected(stopped, tmp_path):
         ("".join(lines[1:]), "not an export"),
         ("", "not an export"),
         (lines[0] + "{}\n", "cannot be read"),
-        (text.replace('"format":2', '"format":7'), "format 7"),
+        (text.replace('"format":3', '"format":7'), "format 7"),
     ]):
         done = tavern("import", "--store", f"sqlite:{tmp_path / str(n)}", stdin=wrong, code=1)
         assert error in done.stderr, done.stderr
@@ -191,3 +191,39 @@ def test_many_rows_are_exported_in_pages(tmp_path, url):
 def test_exporting_a_missing_store_fails_and_creates_nothing(tmp_path):
     done = tavern("export", "--store", f"sqlite:{tmp_path / 'none'}", code=1)
     assert "no Tavern store exists" in done.stderr and not (tmp_path / "none").exists()
+
+
+def next_of(socket, kind):
+    """The next event of a kind."""
+    while (event := socket.event())["event"] != kind:
+        pass
+    return event
+
+
+def test_history_and_inboxes_move(url, tmp_path):
+    config = "[kinds.chat]\nhistory_messages = 100\n"
+    store = f"sqlite:{tmp_path}"
+    with Tavern.dev(config, data=tmp_path) as server:
+        key = server.api_key("publish", "presence")
+        api = httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {key}"}, timeout=5, trust_env=False)
+        for number in range(40):
+            sent = api.post("/v1/channels/chat%231/messages", json={"data": number, "message_id": f"m{number}"})
+            assert sent.status_code == 200, sent.text
+        assert api.post("/v1/channels/lobby/messages", json={"data": "news", "retain": True}).status_code == 200
+        for number in range(3):
+            assert api.post("/v1/users/ann/messages", json={"data": number}).status_code == 200
+        assert server.terminate() == 0
+    text = export(store)
+    found = dict(kinds(text))
+    assert found["inbox"] == 3 and found["history"] == 41, found
+    tavern("import", "--store", url, stdin=text)
+    with Tavern.dev(config, options=["--store", url, "--bus", "local"]) as server:
+        with Socket(server, user="ann") as ann:
+            assert [next_of(ann, "inbox")["data"] for _ in range(3)] == [0, 1, 2]
+            page = ann.ok("history", channel="chat#1", limit=100)
+            assert [(message["data"], message["message_id"]) for message in page["messages"]] == [(n, f"m{n}") for n in range(40)]
+            ann.ok("subscribe", channel="lobby", last=1)
+            assert next_of(ann, "message")["data"] == "news"
+        api = httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {key}"}, timeout=5, trust_env=False)
+        again = api.post("/v1/channels/chat%231/messages", json={"data": 7, "message_id": "m7"}).json()
+        assert again["duplicate"], again

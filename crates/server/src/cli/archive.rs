@@ -12,13 +12,16 @@ use tavern_domain::presence::{
 };
 use tavern_domain::{ClientId, Epoch, Scope, Scopes, SessionKey, Time};
 use tavern_store::{
-    ApiKey, Deadline, Document, DocumentKey, Follow, LogEntry, PresenceHold, PresenceKey, PresenceRow, Row,
+    ApiKey, Deadline, Document, DocumentKey, Follow, HistoryLimits, HistoryMessage, HistorySender,
+    InboxMessage, LogEntry, NewHistoryMessage, NewInboxMessage, PresenceHold, PresenceKey, PresenceRow, Row,
     StoredSession, UserRow, Writer,
 };
 use tavern_wire::json::presence::state_digest;
 
 /// The version of the format; raised with every change.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
+/// The oldest version that can be read: it has fewer kinds of lines.
+pub const OLDEST_FORMAT: u32 = 2;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -35,6 +38,8 @@ pub enum ArchiveLine {
     Session(SessionLine),
     Presence(PresenceLine),
     Deadline(DeadlineLine),
+    Inbox(InboxLine),
+    History(HistoryLine),
     End(ArchiveEnd),
 }
 
@@ -169,6 +174,33 @@ pub struct DeadlineLine {
     due: u64,
 }
 
+/// An unread message. It gets a new number, which is higher than any that its reader has seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InboxLine {
+    user: String,
+    body: String,
+}
+
+/// A message of a channel's history, or its retained value. The history has a new epoch after the import.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryLine {
+    channel: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
+    /// Of the publisher, unless it was a service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    client: Option<String>,
+    json: bool,
+    body: String,
+    /// When the whole history expires.
+    expires_at: u64,
+}
+
+/// The limits of a history and an inbox belong to the servers, which apply them to the next message.
+const NO_LIMIT: u64 = 1 << 40;
+
 /// What a line adds to a store.
 #[derive(Debug)]
 pub enum ImportedItem {
@@ -176,6 +208,9 @@ pub enum ImportedItem {
     Deadline(Deadline),
     Event(LogEntry),
     Log(LogLine),
+    Inbox(NewInboxMessage),
+    /// With a time to live from the year 1970 on.
+    History(NewHistoryMessage),
 }
 
 impl ArchiveLine {
@@ -242,6 +277,23 @@ impl ArchiveLine {
         })
     }
 
+    pub fn of_inbox(user: &str, message: &InboxMessage) -> ArchiveLine {
+        ArchiveLine::Inbox(InboxLine { user: user.to_owned(), body: STANDARD.encode(&message.body) })
+    }
+
+    pub fn of_history(channel: &str, expires_at: Time, message: &HistoryMessage) -> ArchiveLine {
+        let sender = message.sender.as_ref();
+        ArchiveLine::History(HistoryLine {
+            channel: channel.to_owned(),
+            id: message.id.as_deref().map(str::to_owned),
+            user: sender.and_then(|sender| sender.user.as_deref()).map(str::to_owned),
+            client: sender.map(|sender| sender.client.to_string()),
+            json: message.json,
+            body: STANDARD.encode(&message.body),
+            expires_at: expires_at.ms(),
+        })
+    }
+
     /// None: the first or the last line.
     pub fn put(self) -> anyhow::Result<Option<ImportedItem>> {
         Ok(Some(match self {
@@ -293,6 +345,13 @@ impl ArchiveLine {
                 check_kind(&deadline.kind)?;
                 ImportedItem::Deadline(Deadline::new(Time(deadline.due), &deadline.kind, &deadline.name))
             }
+            ArchiveLine::Inbox(inbox) => ImportedItem::Inbox(NewInboxMessage {
+                user: inbox.user.into(),
+                body: STANDARD.decode(inbox.body)?.into(),
+                max_messages: NO_LIMIT as usize,
+                max_bytes: NO_LIMIT as usize,
+            }),
+            ArchiveLine::History(line) => ImportedItem::History(read_history(line)?),
         }))
     }
 }
@@ -336,6 +395,17 @@ fn of_presence(presence: &PresenceRow) -> PresenceLine {
         }),
         clients: attendance.clients().iter().map(client).collect(),
     }
+}
+
+fn read_history(line: HistoryLine) -> anyhow::Result<NewHistoryMessage> {
+    let sender = match line.client {
+        Some(client) => Some(HistorySender { user: line.user.map(Arc::from), client: client_id(&client)? }),
+        None => None,
+    };
+    let keep = HistoryLimits { messages: NO_LIMIT, bytes: NO_LIMIT, ttl_ms: line.expires_at };
+    let body = STANDARD.decode(line.body)?.into();
+    let (channel, id) = (line.channel.into(), line.id.map(Arc::from));
+    Ok(NewHistoryMessage { channel, id, sender, json: line.json, body, keep })
 }
 
 fn read_key(key: KeyLine) -> anyhow::Result<ApiKey> {
@@ -482,6 +552,20 @@ mod tests {
                 Some(ImportedItem::Event(read)) => assert_eq!(read, entry, "{text}"),
                 other => panic!("{other:?}"),
             }
+        }
+        let (body, client) = (Arc::from(&b"\0\xff"[..]), ClientId::from_random(7));
+        let sender = Some(HistorySender { user: Some("ann".into()), client });
+        let (id, json) = (Some("uann\n1".into()), false);
+        let message = HistoryMessage { offset: 4, at: Time(3), id, sender, json, body };
+        match ArchiveLine::of_history("chat#1", Time(9), &message).put().unwrap() {
+            Some(ImportedItem::History(read)) => {
+                assert_eq!(
+                    (&read.id, &read.sender, &read.body),
+                    (&message.id, &message.sender, &message.body)
+                );
+                assert_eq!((&*read.channel, read.keep.ttl_ms), ("chat#1", 9));
+            }
+            other => panic!("{other:?}"),
         }
         let deadline = Deadline::new(Time(7), "grace", "x");
         match ArchiveLine::of_deadline(&deadline).put().unwrap() {

@@ -14,7 +14,8 @@ use tavern_domain::topic::AUDIT;
 use tavern_store::blocking::BlockingStore;
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{
-    Clock, Deadline, Found, LogEnds, LogPage, Read, Row, RowKind, SystemClock, TopicPage, Versioned,
+    Clock, Deadline, Found, HistoryList, HistoryPage, HistorySummary, InboxPage, LogEnds, LogPage, Read, Row,
+    RowKind, SystemClock, TopicPage, Versioned,
 };
 
 #[derive(clap::Args)]
@@ -26,6 +27,8 @@ pub struct ExportArgs {
     options: StoreOptions,
 }
 
+/// The kind of the deadlines of inboxes.
+const INBOX: &str = "inbox";
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
@@ -61,6 +64,7 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
         export.rows(RowKind::Presence)?;
     }
     export.deadlines()?;
+    export.histories()?;
     if !live && export.highest > time.ms().saturating_mul(1000) {
         bail!(
             "a row has a version above the store's time: the clock was set back; retry when that time has passed"
@@ -245,6 +249,63 @@ impl<W: Write> Export<'_, W> {
             after = page.rows.last().cloned();
             for deadline in &page.rows {
                 self.line(&ArchiveLine::of_deadline(deadline))?;
+                // Every inbox with messages has one.
+                if &*deadline.kind == INBOX {
+                    self.inbox(&deadline.name)?;
+                }
+            }
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn inbox(&mut self, user: &Arc<str>) -> anyhow::Result<()> {
+        let mut after = 0;
+        loop {
+            let read = Read::Inbox { user: user.clone(), after, limit: PAGE_ROWS };
+            let Found::Inbox(InboxPage { page, .. }) = self.client.read(read)? else {
+                bail!("the store did not answer with inbox messages");
+            };
+            after = page.rows.last().map_or(after, |message| message.n);
+            for message in &page.rows {
+                self.line(&ArchiveLine::of_inbox(user, message))?;
+            }
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn histories(&mut self) -> anyhow::Result<()> {
+        let mut after = None;
+        loop {
+            let read = Read::Histories { after, limit: PAGE_ROWS };
+            let Found::Histories(HistoryList { page, .. }) = self.client.read(read)? else {
+                bail!("the store did not answer with histories");
+            };
+            after = page.rows.last().map(|history| (history.expires_at, history.channel.clone()));
+            for history in &page.rows {
+                self.history(history)?;
+            }
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn history(&mut self, HistorySummary { channel, expires_at, .. }: &HistorySummary) -> anyhow::Result<()> {
+        let mut after = 0;
+        loop {
+            let (channel, limit) = (channel.clone(), PAGE_ROWS);
+            let read =
+                Read::History { channel: channel.clone(), after, before: u64::MAX, newest: false, limit };
+            let Found::History(HistoryPage { page, .. }) = self.client.read(read)? else {
+                bail!("the store did not answer with messages");
+            };
+            after = page.rows.last().map_or(after, |message| message.offset);
+            for message in &page.rows {
+                self.line(&ArchiveLine::of_history(&channel, *expires_at, message))?;
             }
             if !page.more {
                 return Ok(());

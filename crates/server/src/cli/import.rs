@@ -2,7 +2,7 @@
 //! Must hold: no existing row is changed, because every row is expected to be absent; a failed import reports how many rows
 //! are stored; versions do not repeat, because the new store's time is not before that of the export.
 
-use super::archive::{ArchiveHeader, ArchiveLine, FORMAT, ImportedItem};
+use super::archive::{ArchiveHeader, ArchiveLine, FORMAT, ImportedItem, OLDEST_FORMAT};
 use super::export::running_servers;
 use super::options::StoreOptions;
 use super::progress::Progress;
@@ -41,6 +41,7 @@ pub fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     check(&client, &header)?;
     let mut import = Import {
         client: &client,
+        time: header.time,
         commit: Commit::default(),
         raised: BTreeSet::new(),
         position: 0,
@@ -82,9 +83,9 @@ impl Clock for ExportedTime {
 }
 
 fn check(client: &BlockingStore, header: &ArchiveHeader) -> anyhow::Result<()> {
-    if header.format != FORMAT {
+    if !(OLDEST_FORMAT..=FORMAT).contains(&header.format) {
         bail!(
-            "the file has format {}, this program reads format {FORMAT}: use the tavern version that wrote it, {}",
+            "the file has format {}, this program reads {OLDEST_FORMAT} to {FORMAT}: use the tavern version that wrote it, {}",
             header.format,
             header.program
         );
@@ -118,6 +119,7 @@ fn occupied(client: &BlockingStore) -> anyhow::Result<Option<&'static str>> {
         ("presences", rows(RowKind::Presence)),
         ("sessions", Read::Sessions { node: None, after: None, limit: 1 }),
         ("deadlines", Read::DueDeadlines { by: Time::NEVER, after: None, limit: 1 }),
+        ("messages", Read::Histories { after: None, limit: 1 }),
         ("events", Read::Topics { names: Vec::new(), after: None, limit: 1 }),
     ] {
         let empty = match client.read(read)? {
@@ -125,6 +127,7 @@ fn occupied(client: &BlockingStore) -> anyhow::Result<Option<&'static str>> {
             Found::Rows(page) => page.rows.is_empty(),
             Found::Sessions(page) => page.rows.is_empty(),
             Found::Deadlines(page) => page.rows.is_empty(),
+            Found::Histories(list) => list.page.rows.is_empty(),
             Found::Topics(topics) => topics.log.head == 0,
             _ => false,
         };
@@ -162,6 +165,8 @@ fn size_of_stdin() -> Option<u64> {
 
 struct Import<'a> {
     client: &'a BlockingStore,
+    /// Of the export.
+    time: u64,
     commit: Commit,
     raised: BTreeSet<Arc<str>>,
     /// Of the last event.
@@ -223,6 +228,15 @@ impl Import<'_> {
                     bail!("the log should end at {} and ends at {}", log.head, self.position);
                 }
                 self.commit.trim = Some(Trim { before: log.first, ids_before: 0 });
+            }
+            ImportedItem::Inbox(message) => {
+                self.bytes += 200 + message.body.len();
+                self.commit.inbox_messages.push(message);
+            }
+            ImportedItem::History(mut message) => {
+                message.keep.ttl_ms = message.keep.ttl_ms.saturating_sub(self.time).max(1);
+                self.bytes += 200 + message.body.len();
+                self.commit.history.push(message);
             }
             ImportedItem::Deadline(deadline) => {
                 self.commit.expects.push(Expect { key: deadline.key(), version: 0 });
