@@ -26,7 +26,13 @@ pub struct EndpointFailure {
     /// Failed attempts in a row, as the backoff counts them.
     pub failures: u32,
     pub retry_at: Time,
+    /// Single events that became dead letters since the endpoint accepted something.
+    pub refused_in_row: u32,
 }
+
+/// Single events in a row that are refused before the endpoint counts as broken: then events wait, and no more of them become
+/// dead letters.
+pub const REFUSED_IN_ROW: u32 = 10;
 
 /// How soon to retry.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,6 +43,11 @@ pub(super) enum Pace {
 }
 
 impl EndpointFailure {
+    /// It refuses whatever it gets, so the fault is not in the events.
+    pub fn refuses_everything(&self) -> bool {
+        self.refused_in_row >= REFUSED_IN_ROW
+    }
+
     /// An attempt failed. Returns since when every attempt has failed.
     pub(super) fn fail(&mut self, now: Time, policy: &RetryPolicy, pace: Pace, random: u64) -> Time {
         let wait_ms = match pace {

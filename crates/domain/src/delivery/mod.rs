@@ -17,7 +17,7 @@ mod reply;
 mod saves;
 
 pub use attempts::SLOW_MS;
-pub use backoff::{EndpointFailure, QUICK_MS, RETRY_AFTER_MAX_MS, RetryPolicy};
+pub use backoff::{EndpointFailure, QUICK_MS, REFUSED_IN_ROW, RETRY_AFTER_MAX_MS, RetryPolicy};
 pub use batch::{Batch, EntryRange, LogMark};
 pub use interface::{
     AttemptStart, DeliveryEffect, DeliveryInput, DeliveryRules, LogRequest, QueuedEvent, RetriedDeadLetter,

@@ -1,6 +1,7 @@
 //! What the outcome of an attempt means for its batch, and for the endpoint.
 //! Must hold: an outcome of an attempt that is not in flight changes nothing; a failure never splits a batch; a split keeps
-//! the order; only an attempt that began after the last failure can show that an endpoint has recovered.
+//! the order; a bad event is alone after a bounded number of attempts, and does not slow down those behind it; an endpoint that
+//! refuses everything gets no more dead letters; only an attempt that began after the last failure can show that an endpoint has recovered.
 
 use super::backoff::Pace;
 use super::batch::Batch;
@@ -44,6 +45,7 @@ impl Delivery {
             DeliveryOutcome::Partly => self.keep(ended, at, reply.failed, effects),
             DeliveryOutcome::Gone => self.disable(DisabledReason::Gone, effects),
             DeliveryOutcome::TooLarge if self.progress.batches[at].entries() > 1 => self.split(at, false),
+            DeliveryOutcome::TooLarge if self.is_broken() => self.fail(ended, Pace::Backoff, effects),
             DeliveryOutcome::TooLarge => self.park(ended, at, effects),
             DeliveryOutcome::Throttled => self.throttle(ended, reply.retry_after_ms),
             DeliveryOutcome::Refused => self.refuse(ended, at, effects),
@@ -91,10 +93,16 @@ impl Delivery {
         }
     }
 
+    /// The endpoint refuses everything.
+    fn is_broken(&self) -> bool {
+        self.progress.failure.is_some_and(|failure| failure.refuses_everything())
+    }
+
     fn refuse(&mut self, ended: EndedAttempt, at: usize, effects: &mut Vec<DeliveryEffect>) {
+        let is_broken = self.is_broken();
         let batch = &mut self.progress.batches[at];
         batch.refusals = batch.refusals.saturating_add(1);
-        if !batch.suspect && batch.refusals < REFUSALS {
+        if is_broken || (!batch.suspect && batch.refusals < REFUSALS) {
             self.fail(ended, Pace::Backoff, effects);
         } else if batch.entries() > 1 {
             self.split(at, true);
@@ -104,13 +112,14 @@ impl Delivery {
         }
     }
 
-    /// The only entry of a batch becomes a dead letter. The rest of the batch it was split from continues quickly; but an
-    /// endpoint that refuses everything must not turn a queue into dead letters at full speed.
+    /// The only entry of a batch becomes a dead letter. What is behind it is retried quickly, as if nothing had failed before;
+    /// but an endpoint that refuses everything must not turn a queue into dead letters.
     fn park(&mut self, ended: EndedAttempt, at: usize, effects: &mut Vec<DeliveryEffect>) {
         let batch = self.progress.batches.remove(at);
         self.saves.park(batch.ranges);
-        let next = self.progress.batches.first();
-        let pace = if next.is_some_and(|batch| batch.suspect) { Pace::Quick } else { Pace::Backoff };
+        let failure = self.progress.failure.get_or_insert_default();
+        (failure.failures, failure.refused_in_row) = (0, failure.refused_in_row.saturating_add(1));
+        let pace = if failure.refuses_everything() { Pace::Backoff } else { Pace::Quick };
         self.fail(ended, pace, effects);
     }
 

@@ -65,6 +65,12 @@ struct StoredFailure {
     failing_since: Option<u64>,
     failures: u32,
     retry_at: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    refused_in_row: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 pub fn write_progress(progress: &DeliveryProgress) -> Vec<u8> {
@@ -77,6 +83,7 @@ pub fn write_progress(progress: &DeliveryProgress) -> Vec<u8> {
             failing_since: failure.failing_since.map(Time::ms),
             failures: failure.failures,
             retry_at: failure.retry_at.ms(),
+            refused_in_row: failure.refused_in_row,
         }),
         disabled: progress.disabled.map(|why| why.as_str().to_owned()),
         last: progress.last.map(|last| StoredAttempt {
@@ -105,6 +112,7 @@ pub fn read_progress(bytes: &[u8]) -> Result<DeliveryProgress, RecordError> {
             failing_since: failure.failing_since.map(Time),
             failures: failure.failures,
             retry_at: Time(failure.retry_at),
+            refused_in_row: failure.refused_in_row,
         }),
         disabled: stored
             .disabled
@@ -179,7 +187,12 @@ mod tests {
                 suspect: true,
             }],
             numbered: 2,
-            failure: Some(EndpointFailure { failing_since: Some(Time(1)), failures: 4, retry_at: Time(8) }),
+            failure: Some(EndpointFailure {
+                failing_since: Some(Time(1)),
+                failures: 4,
+                retry_at: Time(8),
+                refused_in_row: 3,
+            }),
             disabled: Some(DisabledReason::Gone),
             last: Some(LastAttempt {
                 number: 3,
