@@ -112,9 +112,12 @@ def test_a_pretty_printed_object_is_one_command(dev, user):
         assert socket.frame()["id"] == 1
 
 
-def test_unknown_members_are_ignored(dev, user):
-    with Socket(dev, user=user) as socket:
-        assert "ok" in socket.call("ping", colour="blue", nested={"a": [1]})
+def test_an_unknown_member_is_refused_with_the_one_that_was_meant(dev, user):
+    for call in (Socket(dev, user=user).call, Poller(dev, user=user).command):
+        error = call("subscribe", channel="game#1", presense=True)["error"]
+        assert (error["code"], error["message"]) == ("bad_request", "unknown field `presense`; did you mean `presence`?")
+        assert call("ping", colour="blue")["error"]["message"] == "unknown field `colour`"
+        assert "ok" in call("ping")
 
 
 @pytest.mark.parametrize("number", [0, 7, -1, 18446744073709551615, "a", "", "ü☃", "x" * 40])

@@ -11,6 +11,7 @@ pub mod fuzz;
 pub mod gateway;
 pub mod http1;
 pub mod json;
+mod nearest;
 pub mod otlp;
 pub mod radar;
 pub mod record;
@@ -19,3 +20,4 @@ pub mod sse;
 pub mod ws;
 
 pub use error::{Code, Refusal};
+pub use nearest::nearest;

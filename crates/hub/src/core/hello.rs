@@ -115,6 +115,7 @@ pub(crate) fn write_hello(
         user: session.identity.user.as_deref(),
         node: &settings.node,
         epoch: core.node.epoch().0,
+        version: env!("CARGO_PKG_VERSION"),
         resumed,
         reset,
         seq: listener.mailbox.last(),

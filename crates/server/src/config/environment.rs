@@ -53,7 +53,7 @@ pub fn read_flags(flags: impl IntoIterator<Item = Flag>) -> (Vec<SetKey>, Vec<Co
     for Flag { flag, key, text } in flags {
         let origin = ValueSource::Flag(flag);
         if schema::find(&key).is_none() {
-            let hint = match schema::nearest(&key, schema::keys().map(|key| key.name)) {
+            let hint = match tavern_wire::nearest(&key, schema::keys().map(|key| key.name)) {
                 Some(meant) => format!("; did you mean \"{meant}\"?"),
                 None => String::new(),
             };
@@ -109,7 +109,7 @@ fn nearest_variable(rest: &str) -> Option<String> {
         written => {
             let names: Vec<(String, &str)> =
                 schema::keys().map(|key| (key.name.replace('.', "_"), key.name)).collect();
-            let meant = schema::nearest(written, names.iter().map(|(flat, _)| &**flat))?;
+            let meant = tavern_wire::nearest(written, names.iter().map(|(flat, _)| &**flat))?;
             names.iter().find(|(flat, _)| flat == meant)?.1
         }
     };

@@ -95,7 +95,7 @@ impl FileReader<'_> {
             "kinds" => format!("{name:?} is not a channel kind: a kind is [a-z][a-z0-9_-]{{0,31}}"),
             "channels" => format!("{name:?} is not a channel: write [channels.\"game#1\"]"),
             "" if schema::find(name).is_some() => format!("{name} is a key, not a section: write {name} = …"),
-            "" => match schema::nearest(name, schema::sections()) {
+            "" => match tavern_wire::nearest(name, schema::sections()) {
                 Some(meant) => format!("unknown section [{name}]; did you mean [{meant}]?"),
                 None => format!("unknown section [{name}]"),
             },
@@ -112,7 +112,7 @@ impl FileReader<'_> {
             return self.fail(at, format!("{section}.{name} is a section: write [{section}.{name}]"));
         }
         let place = if section.is_empty() { String::new() } else { format!(" in [{section}]") };
-        let hint = match schema::nearest(name, schema::names_in(section)) {
+        let hint = match tavern_wire::nearest(name, schema::names_in(section)) {
             Some(meant) => format!("; did you mean \"{meant}\"?"),
             None => String::new(),
         };

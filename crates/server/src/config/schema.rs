@@ -141,41 +141,6 @@ pub fn sections() -> Vec<&'static str> {
     sections
 }
 
-/// The known name that was probably meant.
-pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // No key is this long, and the edit distance costs the product of the lengths.
-    if written.len() > 64 {
-        return None;
-    }
-    let allowed = (written.len() / 3).clamp(1, 3);
-    let scored = known.into_iter().map(|name| (distance(written, name), name));
-    scored
-        .filter(|&(distance, _)| distance <= allowed)
-        .min_by_key(|&(distance, _)| distance)
-        .map(|(_, name)| name)
-}
-
-/// The edit distance: characters added, removed, changed, or swapped with their neighbour.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            rows[i][j] = if i == 0 || j == 0 {
-                i + j
-            } else {
-                let changed = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-                let mut least = changed.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-                if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                    least = least.min(rows[i - 2][j - 2] + 1);
-                }
-                least
-            };
-        }
-    }
-    rows[a.len()][b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,9 +194,9 @@ mod tests {
     #[test]
     fn typing_errors_get_a_suggestion() {
         let names = names_in("kinds.game");
-        assert_eq!(nearest("graec_ms", names.iter().copied()), Some("grace_ms"));
-        assert_eq!(nearest("slowreader", names.iter().copied()), Some("slow_reader"));
-        assert_eq!(nearest("colour", names.iter().copied()), None);
-        assert_eq!(nearest("sesions", sections()), Some("sessions"));
+        assert_eq!(tavern_wire::nearest("graec_ms", names.iter().copied()), Some("grace_ms"));
+        assert_eq!(tavern_wire::nearest("slowreader", names.iter().copied()), Some("slow_reader"));
+        assert_eq!(tavern_wire::nearest("colour", names.iter().copied()), None);
+        assert_eq!(tavern_wire::nearest("sesions", sections()), Some("sessions"));
     }
 }

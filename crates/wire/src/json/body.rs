@@ -1,5 +1,5 @@
 //! JSON bodies of HTTP requests that are not commands: a poll, a message, the session a command belongs to.
-//! Must hold: an empty poll body means all defaults; unknown members are ignored.
+//! Must hold: an empty poll body means all defaults; unknown members are refused.
 
 use super::field::{self, Raw, boolean, message_id, need, number, present, text};
 use crate::error::Refusal;
@@ -16,6 +16,7 @@ pub struct PollRequest {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct PollFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     session: Raw<'a>,
@@ -53,6 +54,7 @@ pub fn session_of(frame: &[u8]) -> Option<String> {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct MessageFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     data: Raw<'a>,
@@ -86,9 +88,11 @@ mod tests {
 
     #[test]
     fn a_poll_may_leave_out_everything() {
-        for body in ["", " \n", "{}", r#"{"session":null,"cursor":null,"other":[1]}"#] {
+        for body in ["", " \n", "{}", r#"{"session":null,"cursor":null}"#] {
             assert_eq!(parse_poll(body.as_bytes()).unwrap(), PollRequest::default(), "{body}");
         }
+        let refused = parse_poll(br#"{"sesion":null}"#).unwrap_err();
+        assert_eq!(refused.message, "unknown field `sesion`; did you mean `session`?");
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub struct PublishedEvent {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct EventFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     id: Raw<'a>,

@@ -3,6 +3,7 @@
 
 use super::scan::{check_portable, skip_space};
 use crate::error::{Code, Refusal};
+use crate::nearest;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -30,10 +31,22 @@ pub(crate) fn object<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Refusa
     check_portable(json).map_err(|found| refuse(found.to_string()))?;
     let text = std::str::from_utf8(json).map_err(|_| refuse("the JSON is not UTF-8"))?;
     serde_json::from_str(text).map_err(|error| match error.classify() {
-        // The only error about content that serde can still report is a duplicate member.
-        serde_json::error::Category::Data => refuse(error.to_string()),
+        // The only errors about content that serde can still report are duplicate and unknown members.
+        serde_json::error::Category::Data => {
+            let text = error.to_string();
+            refuse(unknown_member(&text).unwrap_or(text))
+        }
         _ => refuse(format!("not valid JSON: {error}")),
     })
+}
+
+/// The refusal of a member that is not known, with the one that was meant.
+fn unknown_member(error: &str) -> Option<String> {
+    let (written, rest) = error.strip_prefix("unknown field `")?.split_once('`')?;
+    let known = rest.split('`').skip(1).step_by(2);
+    let written: String = written.chars().take(64).collect();
+    let hint = nearest(&written, known).map_or(String::new(), |meant| format!("; did you mean `{meant}`?"));
+    Some(format!("unknown field `{written}`{hint}"))
 }
 
 pub(crate) fn need<T>(name: &'static str, value: Option<T>) -> Result<T, Refusal> {

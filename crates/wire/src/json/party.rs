@@ -22,7 +22,7 @@ pub enum PartyOp {
     Say(Arc<str>),
 }
 
-/// The JSON members of party commands; others are ignored.
+/// The JSON members of party commands.
 #[derive(Clone, Copy, Default)]
 pub(super) struct PartyFields<'a> {
     pub user: Raw<'a>,
@@ -73,6 +73,7 @@ pub const COMMANDS: [&str; 16] = [
 ];
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct PartyBody<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     cmd: Raw<'a>,

@@ -11,6 +11,8 @@ pub struct HelloReply<'a> {
     pub user: Option<&'a str>,
     pub node: &'a str,
     pub epoch: u64,
+    /// Of the server: clients send newer members only to servers that know them.
+    pub version: &'a str,
     pub resumed: bool,
     /// The client claimed events that the mailbox never had: its count starts again.
     pub reset: bool,
@@ -35,6 +37,8 @@ pub fn hello(out: &mut Vec<u8>, reply: &HelloReply<'_>) {
     out.extend_from_slice(b",\"node\":");
     string(out, reply.node);
     member(out, ",\"epoch\":", reply.epoch);
+    out.extend_from_slice(b",\"version\":");
+    string(out, reply.version);
     flag(out, ",\"resumed\":", reply.resumed);
     if reply.reset {
         flag(out, ",\"reset\":", true);
@@ -140,6 +144,7 @@ mod tests {
             user: None,
             node: "n1",
             epoch: 3,
+            version: "1.2.0",
             resumed: false,
             reset: false,
             seq: 7,
@@ -147,10 +152,10 @@ mod tests {
             frame_bytes: 69_632,
             party: None,
         };
-        let expected = r#"{"session":"k~n1","client":"c","user":null,"node":"n1","epoch":3,"resumed":false,"seq":7,"heartbeat_ms":15000,"frame_bytes":69632}"#;
+        let expected = r#"{"session":"k~n1","client":"c","user":null,"node":"n1","epoch":3,"version":"1.2.0","resumed":false,"seq":7,"heartbeat_ms":15000,"frame_bytes":69632}"#;
         assert_eq!(text(|out| hello(out, &reply)), expected);
         let known = HelloReply { user: Some("a\"b"), reset: true, party: Some("null"), ..reply };
-        let expected = r#"{"session":"k~n1","client":"c","user":"a\"b","node":"n1","epoch":3,"resumed":false,"reset":true,"seq":7,"heartbeat_ms":15000,"frame_bytes":69632,"party":null}"#;
+        let expected = r#"{"session":"k~n1","client":"c","user":"a\"b","node":"n1","epoch":3,"version":"1.2.0","resumed":false,"reset":true,"seq":7,"heartbeat_ms":15000,"frame_bytes":69632,"party":null}"#;
         assert_eq!(text(|out| hello(out, &known)), expected);
     }
 

@@ -275,8 +275,10 @@ pub const OPS: [&str; 18] = [
 /// The prefix of ops about parties.
 const PARTY: &str = "party.";
 
-/// The members of all ops. Values stay raw until the op is known: what one op needs, another ignores.
+/// The members of all ops. Values stay raw until the op is known: what one op needs, another ignores. A name that
+/// no op has is refused.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RequestFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     id: Raw<'a>,
@@ -438,6 +440,7 @@ fn read_party(command: &str, fields: &RequestFields<'_>) -> Result<party::PartyO
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct SinceFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     epoch: Raw<'a>,

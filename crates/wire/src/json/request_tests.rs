@@ -151,12 +151,27 @@ fn each_listed_op_is_known() {
 }
 
 #[test]
-fn unknown_members_order_and_spaces_do_not_matter() {
-    check(
-        "\t{\n\"x\":[{}],\"seq\" : 1 ,\"op\":\"ack\",\"id\":-1.5e3}\r\n",
-        Some("-1.5e3"),
-        Op::Ack { seq: 1 },
-    );
+fn an_unknown_member_is_refused_with_the_one_that_was_meant() {
+    for (frame, message) in [
+        (
+            r#"{"id":7,"op":"subscribe","channel":"a","presense":true}"#,
+            "unknown field `presense`; did you mean `presence`?",
+        ),
+        (r#"{"id":7,"op":"ping","colour":1}"#, "unknown field `colour`"),
+        (
+            r#"{"id":7,"op":"subscribe","channel":"a","since":{"epoch":1,"ofset":2}}"#,
+            "the field `since` must be",
+        ),
+    ] {
+        let bad = parse_request(frame.as_bytes()).unwrap_err();
+        assert!(bad.refusal.message.starts_with(message), "{}", bad.refusal.message);
+        assert_eq!(bad.id.as_deref(), Some("7"));
+    }
+}
+
+#[test]
+fn order_and_spaces_do_not_matter() {
+    check("\t{\n\"seq\" : 1 ,\"op\":\"ack\",\"id\":-1.5e3}\r\n", Some("-1.5e3"), Op::Ack { seq: 1 });
     check(r#"{"\u006fp":"p\u0069ng","channel":7,"id":null}"#, None, Op::Ping);
 }
 

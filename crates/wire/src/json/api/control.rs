@@ -76,6 +76,7 @@ pub struct DisconnectRequest {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct DisconnectFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     code: Raw<'a>,
@@ -125,6 +126,7 @@ fn reason(raw: Raw<'_>) -> Result<Option<Arc<str>>, Refusal> {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ChannelFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     channel: Raw<'a>,
@@ -145,6 +147,7 @@ pub struct BanRequest {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct BanFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     until: Raw<'a>,

@@ -41,6 +41,7 @@ pub struct NewKeyRequest {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct KeyFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     name: Raw<'a>,

@@ -18,6 +18,7 @@ pub struct BroadcastRequest<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct BroadcastFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     channels: Raw<'a>,
@@ -43,12 +44,14 @@ pub struct PublishItem<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct MessagesFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     messages: Raw<'a>,
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ItemFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     channel: Raw<'a>,

@@ -97,6 +97,7 @@ impl InboxMessageReport<'_> {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct VisibilityFields {
     value: String,
 }
