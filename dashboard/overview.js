@@ -1,6 +1,6 @@
 // The overview: current rates, the last two minutes, and what needs attention.
 import { h, put, heading, link, badge, section, empty, code } from './dom.js';
-import { brief, count, plural, span } from './format.js';
+import { brief, count, now, plural, span } from './format.js';
 import { get } from './server.js';
 import { sparkline } from './sparkline.js';
 
@@ -44,14 +44,16 @@ export function overview(visit) {
     section('Needs attention', attention),
     section('Since start', totals),
   );
+  let lost = [];
   visit.tick((latest) => {
+    lost = latest.lost_nodes ?? [];
     for (const one of tiles) one.update(latest);
     put(health, state(latest));
     put(totals, sums(latest).map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
   });
   const some = (path, signal) => get(path, { limit: 1000 }, signal).catch(() => ({}));
   visit.watch(5000, (signal) => Promise.all([get('nodes', {}, signal), some('subscriptions', signal)]), ([{ nodes }, { subscriptions = [] }]) => {
-    put(attention, problems(subscriptions, nodes));
+    put(attention, problems(subscriptions, nodes, lost));
   });
 }
 
@@ -85,12 +87,13 @@ function sums({ metrics, events, uptime_ms: up }) {
   ];
 }
 
-function problems(subscriptions, nodes) {
+function problems(subscriptions, nodes, lost) {
   const sick = subscriptions.filter(({ health }) => health !== 'healthy');
-  const dead = nodes.filter(({ alive, clean, closed_at: closed }) => !alive && !clean && closed === null);
+  const alive = new Set(nodes.filter((node) => node.alive).map(({ node }) => node));
+  const dead = lost.filter(({ node }) => !alive.has(node));
   const lines = [
-    ...sick.map(({ name, health, queued, failures }) => h('li', {}, badge(health, { throttled: 'warn', disabled: 'plain' }[health] ?? 'bad'), link(name, 'subscriptions', name), h('span', {}, queued ? `${plural(queued, 'event')} queued${failures ? `, ${plural(failures, 'consecutive failure')}` : ''}` : 'the last event was refused; the queue is empty'))),
-    ...dead.map(({ node, epoch }) => h('li', {}, badge('lease expired', 'bad'), link(node, 'nodes'), h('span', {}, `epoch ${epoch} ended without a clean stop; another node takes over its clients`))),
+    ...sick.map(({ name, health, queued, failures }) => h('li', {}, badge(health, { behind: 'warn', throttled: 'warn', disabled: 'plain' }[health] ?? 'bad'), link(name, 'subscriptions', name), h('span', {}, queued ? `${plural(queued, 'event')} queued${failures ? `, ${plural(failures, 'consecutive failure')}` : ''}` : 'the last event was refused; the queue is empty'))),
+    ...dead.map(({ node, epoch, at }) => h('li', {}, badge('node lost', 'bad'), link(node, 'nodes'), h('span', {}, `ended ${span(Math.max(0, now() - at))} ago without a clean stop (epoch ${epoch}); another node has taken over its clients`))),
   ];
   if (lines.length) return h('ul', { class: 'attention' }, lines);
   if (!subscriptions.length) return empty('Nothing needs attention. There are no subscriptions yet.', 'A service receives events reliably by webhook:', code("tavern events subscribe mail --topic orders --callback https://example.com/hook"));

@@ -4,13 +4,14 @@
 
 use crate::config::Cidr;
 use crate::connection_refusal::{ConnectionLimit, ConnectionRefuser};
+use crate::refusal_log::RefusalLog;
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tavern_domain::AddressGroup;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -228,6 +229,7 @@ pub async fn accept(
     mut refuser: ConnectionRefuser,
     serve: impl Fn(TcpStream, SocketAddr, ConnectionSlot),
 ) {
+    let mut failures = RefusalLog::default();
     loop {
         match listener.accept().await {
             Ok((socket, peer)) => {
@@ -243,7 +245,9 @@ pub async fn accept(
             }
             Err(error) if is_transient(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, pause_ms = PAUSE.as_millis() as u64, "accept failed; pausing");
+                if let Some(failed) = failures.count(1, Instant::now()) {
+                    tracing::warn!(%error, failed, pause_ms = PAUSE.as_millis() as u64, "accept failed; pausing");
+                }
                 tokio::time::sleep(PAUSE).await;
             }
         }

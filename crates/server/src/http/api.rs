@@ -9,6 +9,7 @@ use crate::clock::NodeClock;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::health::NodeHealth;
+use crate::lost_nodes::LostNodes;
 use crate::metrics::MetricSources;
 use crate::population::ClusterPopulation;
 use crate::practice::Practice;
@@ -43,6 +44,7 @@ pub struct HttpApi {
     pub metrics: Arc<MetricSources>,
     pub samples: Arc<Samples>,
     pub population: Arc<ClusterPopulation>,
+    pub lost_nodes: Arc<LostNodes>,
     pub started: Instant,
     pub idempotency: IdempotencyKeys,
     pub pings: Pings,

@@ -33,6 +33,7 @@ pub fn overview(api: &HttpApi) -> HttpResponse {
         },
         rates: lines.iter().map(|(name, points)| (*name, points.last().copied())).collect(),
         history: lines.into_iter().collect(),
+        lost_nodes: api.lost_nodes.reports(),
         metrics: api.metrics.gather().iter().flat_map(of_the_node).collect(),
         mode: mode(&api.config),
         node: &api.node.settings.node,

@@ -90,9 +90,12 @@ impl ShardInput {
         }
     }
 
-    /// A request from outside that is dropped while the server stops; the others are the server's own. A connection with
-    /// a poll is answered.
+    /// A request of a client that is dropped while the sessions move away; the others are the server's own. A connection with
+    /// a poll is answered. Services need no session here: what they ask for is done until the shard stops.
     pub fn is_request(&self) -> bool {
+        if let ShardInput::Traced(_, input) = self {
+            return input.is_request();
+        }
         matches!(
             self,
             ShardInput::Command(_)
@@ -100,10 +103,6 @@ impl ShardInput {
                 | ShardInput::Stream(_)
                 | ShardInput::OpenGateway(_)
                 | ShardInput::GatewayCommand(..)
-                | ShardInput::Publish(_)
-                | ShardInput::Order(_)
-                | ShardInput::Topic(_)
-                | ShardInput::Traced(..)
         ) || matches!(self, ShardInput::Arrival(arrival) if !arrival.conn.has_polls())
     }
 }

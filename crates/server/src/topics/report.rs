@@ -53,7 +53,7 @@ pub fn subscription<'a>(
         oldest_ms: details.oldest.map(|at| now.since(at)),
         dead_letters: details.dead_letters,
     });
-    SubscriptionReport::new(settings(caller, &state.subscription), &state.progress, state.seq, details)
+    SubscriptionReport::new(settings(caller, &state.subscription), &state.progress, state.seq, details, now)
 }
 
 pub fn dead_letter(letter: &DeadLetterRecord) -> DeadLetterView<'_> {

@@ -21,8 +21,8 @@ pub use control::{
 };
 pub use key::{AuditEvent, KeyList, KeyReport, NewKeyReport, NewKeyRequest, parse_new_key};
 pub use node::{
-    ClockReport, DemoSettings, EventSums, LocalNode, MetricNumber, NodeList, NodeReport, Overview,
-    SettingValue, SettingsReport,
+    ClockReport, DemoSettings, EventSums, LocalNode, LostNodeReport, MetricNumber, NodeList, NodeReport,
+    Overview, SettingValue, SettingsReport,
 };
 pub use party::{FormRefusal, PartyList, PingReply, form_command, party_in};
 pub use publish::{

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// `GET /v1/nodes`.
 #[derive(Clone, Debug, Serialize)]
@@ -42,6 +43,8 @@ pub struct Overview<'a> {
     pub clock: ClockReport,
     pub events: EventSums,
     pub history: BTreeMap<&'static str, Vec<u64>>,
+    /// Nodes that ended in the last hour without a clean stop, and are not back.
+    pub lost_nodes: Vec<LostNodeReport>,
     pub metrics: BTreeMap<String, MetricNumber>,
     pub mode: &'static str,
     pub node: &'a str,
@@ -52,6 +55,14 @@ pub struct Overview<'a> {
     pub store_up: bool,
     pub uptime_ms: u64,
     pub version: &'static str,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct LostNodeReport {
+    pub node: Arc<str>,
+    pub epoch: u64,
+    /// When its lease ended, or it was replaced.
+    pub at: u64,
 }
 
 /// How the clock compares with node time.

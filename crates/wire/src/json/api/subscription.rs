@@ -7,7 +7,9 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::delivery::{self, Batch, BatchReason, DeliveryProgress, SubscriptionHealth};
+use tavern_domain::delivery::{
+    self, Batch, BatchReason, DeliveryProgress, EndpointFailure, SubscriptionHealth,
+};
 
 /// The settings of a subscription.
 #[derive(Clone, Debug, Serialize)]
@@ -101,6 +103,15 @@ struct BatchReport {
     accepted_at: u64,
 }
 
+/// An event that waits for so long needs attention, although no attempt failed.
+const BEHIND_MS: u64 = 5 * 60_000;
+
+fn is_behind(progress: &DeliveryProgress, details: Option<QueueDetails>, now: Time) -> bool {
+    let sealed = progress.batches.iter().map(|batch| batch.accepted).min();
+    let known = sealed.or(progress.dropped.map(|dropped| dropped.at)).map(|at| now.since(at));
+    known.or(details.and_then(|details| details.oldest_ms)).is_some_and(|waited| waited >= BEHIND_MS)
+}
+
 impl<'a> SubscriptionReport<'a> {
     /// `seq`: the number of the subscription's last event.
     pub fn new(
@@ -108,11 +119,16 @@ impl<'a> SubscriptionReport<'a> {
         progress: &DeliveryProgress,
         seq: u64,
         details: Option<QueueDetails>,
+        now: Time,
     ) -> SubscriptionReport<'a> {
         let (health, why) = match progress.health() {
+            SubscriptionHealth::Healthy if is_behind(progress, details, now) => ("behind", None),
             SubscriptionHealth::Healthy => ("healthy", None),
             SubscriptionHealth::Throttled => ("throttled", None),
-            SubscriptionHealth::Failing => ("failing", None),
+            SubscriptionHealth::Failing => {
+                let failure = progress.failure.filter(EndpointFailure::refuses_everything);
+                ("failing", failure.map(|_| "refuses everything"))
+            }
             SubscriptionHealth::Disabled(why) => ("disabled", Some(why.as_str())),
         };
         let failure = progress.failure;
@@ -294,13 +310,13 @@ mod tests {
             former_secret_until: None,
             created_at: 5,
         };
-        let state = shown(&SubscriptionReport::new(settings.clone(), &progress, 12, None));
+        let state = shown(&SubscriptionReport::new(settings.clone(), &progress, 12, None, Time(0)));
         assert_eq!((&state["acknowledged"], &state["queued"]), (&5.into(), &8.into()));
         assert_eq!((&state["health"], &state["why"]), (&"disabled".into(), &"gone".into()));
         assert_eq!(state["batches"][0]["attempts"], 2);
         assert!(state.get("oldest_ms").is_none(), "not in lists");
         let details = QueueDetails { oldest_ms: None, dead_letters: 3 };
-        let state = shown(&SubscriptionReport::new(settings, &progress, 12, Some(details)));
+        let state = shown(&SubscriptionReport::new(settings.clone(), &progress, 12, Some(details), Time(0)));
         assert_eq!((&state["oldest_ms"], &state["dead_letters"]), (&Value::Null, &3.into()));
     }
 
