@@ -5,6 +5,8 @@ const [modules] = process.argv.slice(2)
 const load = require('node:module').createRequire(`${modules}/`)
 const PusherClient = load('pusher-js')
 const PusherServer = load('pusher')
+// Its package says that it is a module, so its file for `require` does not load.
+const echoModule = import(`${modules}/node_modules/laravel-echo/dist/echo.js`)
 
 // For encrypted channels.
 const MASTER_KEY = Buffer.from('0123456789abcdef0123456789abcdef').toString('base64')
@@ -65,6 +67,26 @@ const actions = {
   },
 
   forge ({ name, on }) { clients.get(name).forged = on },
+
+  // Laravel Echo on top of the same client: `kind` is channel, private, join or encryptedPrivate.
+  async echo ({ name, kind, channel, events = [], whispers = [] }) {
+    const client = clients.get(name)
+    const Echo = (await echoModule).default
+    client.echo ??= new Echo({ broadcaster: 'pusher', client: client.pusher })
+    const listening = client.echo[kind](channel)
+    listening.subscribed(() => note(client, 'subscribed', null, channel))
+    for (const event of events) listening.listen(event, (data) => note(client, event, data, channel))
+    for (const whisper of whispers) listening.listenForWhisper(whisper, (data) => note(client, `whisper ${whisper}`, data, channel))
+    if (kind === 'join') {
+      listening.here((users) => note(client, 'here', users, channel))
+        .joining((user) => note(client, 'joining', user, channel))
+        .leaving((user) => note(client, 'leaving', user, channel))
+    }
+  },
+
+  whisper ({ name, kind, channel, event, data }) { clients.get(name).echo[kind](channel).whisper(event, data) },
+
+  leave ({ name, channel }) { clients.get(name).echo.leave(channel) },
 
   subscribe ({ name, channel }) {
     const client = clients.get(name)
