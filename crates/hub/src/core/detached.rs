@@ -129,7 +129,7 @@ fn share_logs(core: &mut Core, id: ListenerId) {
         listener.subscriptions.insert(route, moved.position);
         let end = core.routing.log(route).map_or(0, DetachedLog::end);
         listener.shared_logs.get_or_insert_default().0.push((route, end));
-        core.note_moved(route, moved.other);
+        core.listeners.note_moved(route, moved.other);
     }
 }
 
@@ -186,6 +186,6 @@ pub(crate) fn leave_logs(core: &mut Core, id: ListenerId) {
         let Some(position) = listener.subscriptions.get(&route).copied() else { continue };
         let moved = core.routing.move_from_log(route, position);
         listener.subscriptions.insert(route, moved.position);
-        core.note_moved(route, moved.other);
+        core.listeners.note_moved(route, moved.other);
     }
 }

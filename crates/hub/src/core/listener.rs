@@ -5,7 +5,7 @@ use crate::connection::Link;
 use crate::core::ReceivedElsewhere;
 use crate::core::detached::SharedLogs;
 use crate::core::mailbox::Mailbox;
-use crate::core::routing::Subscriptions;
+use crate::core::routing::{ListenerIndex, Position, RouteIndex, Subscriptions};
 use crate::core::session::Session;
 use crate::event::SPACES;
 
@@ -148,6 +148,13 @@ impl Listeners {
         match &mut self.slots[index as usize] {
             ListenerSlot::Used(listener) => listener,
             ListenerSlot::Free { .. } => panic!("a routing list names a removed listener"),
+        }
+    }
+
+    /// Another listener has left the list of a route, and this one has its position now.
+    pub(crate) fn note_moved(&mut self, route: RouteIndex, moved: Option<(ListenerIndex, Position)>) {
+        if let Some((listener, to)) = moved {
+            self.at(listener).subscriptions.insert(route, to);
         }
     }
 

@@ -49,7 +49,7 @@ use ended::EndedSessions;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use listener::{Listener, ListenerId, Listeners};
-use routing::{Position, RouteIndex, RoutingTable};
+use routing::{RouteIndex, RoutingTable};
 use row_cache::RowCache;
 use session::Session;
 use std::collections::VecDeque;
@@ -312,17 +312,11 @@ impl Core {
         {
             self.notify(Notice::ChannelUnwatched { channel: channel.into() });
         }
-        self.note_moved(place, removed.moved);
+        self.listeners.note_moved(place, removed.moved);
         if let Some((space, name)) = removed.unused {
             self.release_later(space, name);
         }
         true
-    }
-
-    fn note_moved(&mut self, route: RouteIndex, moved: Option<(u32, Position)>) {
-        if let Some((listener, to)) = moved {
-            self.listeners.at(listener).subscriptions.insert(route, to);
-        }
     }
 
     /// A name has no listener here: releases it on the bus after a while.

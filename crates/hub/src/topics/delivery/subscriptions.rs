@@ -17,21 +17,21 @@ use tavern_wire::record::{self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, Subscriptio
 pub(super) const ALL_SUBSCRIPTIONS: &str = "";
 
 /// The subscriptions as they are stored. What they are delivered with is in the queues.
-pub(super) struct SubscriptionList(DocumentList);
+pub(super) struct SubscriptionRows(DocumentList);
 
-impl Default for SubscriptionList {
-    fn default() -> SubscriptionList {
-        SubscriptionList(DocumentList::new(SUBSCRIPTION, DocumentKey::new(EVENTS, SUBSCRIPTIONS)))
+impl Default for SubscriptionRows {
+    fn default() -> SubscriptionRows {
+        SubscriptionRows(DocumentList::new(SUBSCRIPTION, DocumentKey::new(EVENTS, SUBSCRIPTIONS)))
     }
 }
 
-impl SubscriptionList {
+impl SubscriptionRows {
     pub fn is_loaded(&self) -> bool {
         self.0.is_loaded()
     }
 }
 
-impl Replica for SubscriptionList {
+impl Replica for SubscriptionRows {
     type Host = DeliveryShared;
     type Update = ();
     type Waiter = ();
