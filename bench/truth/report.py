@@ -62,6 +62,11 @@ def write(path, systems, measured):
     text = [HEAD.format(slack=scores.SLACK, settle=scores.SETTLE, away=scores.AWAY), "## In all scenarios", "",
             "| system | ghosts, user-seconds | false offlines | flaps | duplicates | came, p50 / p99 s | gone, p50 / p99 s | CPU, s |",
             "|---|---|---|---|---|---|---|---|"]
+    when = [datetime.datetime.fromtimestamp(when, datetime.timezone.utc) for _, _, when, _ in measured.values()]
+    loads = [load for _, _, _, load in measured.values()]
+    text.insert(1, f"Measured from {min(when):%Y-%m-%d %H:%M} to {max(when):%Y-%m-%d %H:%M} UTC on {os.cpu_count()} cores, with a load of "
+                f"{min(loads):.0f} to {max(loads):.0f} (on an idle machine 1 to 2): times are "
+                f"longer than they need be.\n")
     totals = {name: scores.together(found.values()) for name, (found, _) in results.items()}
     for name, total in totals.items():
         text.append(f"| {name} | {total.ghosts:.0f} | {total.false_offlines} | {total.flaps} | {total.duplicates} | {times(total.online)} | "
@@ -77,20 +82,20 @@ def write(path, systems, measured):
             if any(value != "" for value in row):
                 text.append(f"| {name} | " + " | ".join(map(str, row)) + " |")
         text.append("")
-    text += ["## Scenarios", "", *[f"- **{name}**: {what}" for name, what in {**scenarios.CLIENTS, **scenarios.SERVERS}.items()], ""]
+    described = {**scenarios.CLIENTS, **scenarios.SERVERS}
+    text += ["## Scenarios", "", *[f"- **{name}**: {what}" for name, what in described.items()], ""]
     text += ["In each room three watchers, one on each server. Empty cells were left out:", ""]
     text += [f"- {name}, {scenario}: {why}" for name, (_, left_out) in results.items() for scenario, why in left_out.items()]
-    text += ["", "## Settings", "", "| system | servers | engines | settings | bounds: connection lost / cable cut / server dead |", "|---|---|---|---|---|"]
+    text += ["", "## Settings", "", "| system | servers | engines | settings | bounds: connection lost / cable cut / server dead |",
+             "|---|---|---|---|---|"]
     text += [f"| {name} | {systems[name].servers} | {', '.join(systems[name].engines) or 'SQLite in a folder'} | {systems[name].settings} | "
              f"{' / '.join(f'{systems[name].bounds[cause]} s' for cause in ('lost', 'cut', 'server'))} |" for name in results]
     text += ["", "Systems that document no bound are measured with that of Tavern's settings. Clients reconnect through a balancer with "
-             "health checks. Redis has `appendonly yes`; NATS and Postgres have their defaults.", ""]
-    worst = [f"- {name}, {scenario}: {score.examples[0]}" for name, (found, _) in results.items() for scenario, score in found.items() if score.examples]
+             "health checks. Redis has `appendonly yes`; NATS and Postgres have their defaults. Tavern was a build without optimisation if "
+             "`TAVERN_BIN` named one; that matters only for the CPU.", ""]
+    worst = [f"- {name}, {scenario}: {score.examples[0]}" for name, (found, _) in results.items()
+             for scenario, score in found.items() if score.examples]
     text += ["## The first thing that was wrong", "", *(worst or ["Nothing."]), ""]
-    when = [datetime.datetime.fromtimestamp(when, datetime.timezone.utc) for _, _, when, _ in measured.values()]
-    loads = [load for _, _, _, load in measured.values()]
-    text.append(f"Measured from {min(when):%Y-%m-%d %H:%M} to {max(when):%Y-%m-%d %H:%M} UTC on {os.cpu_count()} cores, with a load of "
-                f"{min(loads):.0f} to {max(loads):.0f} (1 to 2 would be a machine that does nothing else).\n")
     path.write_text("\n".join(text))
     (path.parent / "plots").mkdir(exist_ok=True)
     (path.parent / "plots" / "truth.svg").write_text(plot(totals))

@@ -29,7 +29,8 @@ SERVERS = {
     "server killed": "kill -9 of one server; two of its users close their tabs in the same moment.",
     "server suspended": f"One server is suspended for {SUSPENDED} s.",
     "rolling restart": "Every server is stopped and started, one after another.",
-    "bus cut": "No server reaches the bus for 8 s; meanwhile a user comes and one leaves.",
+    "bus cut": "No server reaches the bus for 8 s; meanwhile a user comes and one leaves. Where one Redis is bus and store, both are cut: "
+               "Tavern then answers such commands with `unavailable`, which counts as a false offline and as a ghost.",
     "store restarted": "The store is killed and starts again.",
 }
 WATCHERS, CROWD = 3, 200

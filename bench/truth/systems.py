@@ -84,7 +84,8 @@ class SockudoServer(NodeServer):
         return [str(self.more[0])]
 
     def environment(self):
-        redis, node = f"redis://127.0.0.1:{self.redis_port}/", {"ENABLED": "true", "HEARTBEAT_INTERVAL": 1000, "NODE_TIMEOUT": LEASE * 1000, "CLEANUP_INTERVAL": 1000}
+        redis = f"redis://127.0.0.1:{self.redis_port}/"
+        node = {"ENABLED": "true", "HEARTBEAT_INTERVAL": 1000, "NODE_TIMEOUT": LEASE * 1000, "CLEANUP_INTERVAL": 1000}
         settings = {
             "HOST": "127.0.0.1", "PORT": self.port, "REDIS_URL": redis, "DATABASE_REDIS_HOST": "127.0.0.1", "DATABASE_REDIS_PORT": self.redis_port,
             "ADAPTER_DRIVER": "redis", "CACHE_DRIVER": "redis", "QUEUE_DRIVER": "redis", "METRICS_ENABLED": "false", "RATE_LIMITER_ENABLED": "false",
@@ -150,7 +151,7 @@ def systems(sockudo=None):
                  f"`ws` and a counter for each user in a hash; ping every {PING} s; 40 lines"),
     ]
     if sockudo:
-        found.append(on_redis("sockudo 5.2.0", "pusher", "sockudo", f"redis adapter and cache; cluster health: heartbeat 1 s, node timeout {LEASE} s; ungraceful timeout of presence {GRACE} s; "
-                              f"ping {PING} s, idle timeout {2 * PING} s; pusher-js 8.6.0",
-                              [sockudo], SockudoServer))
+        settings = (f"redis adapter and cache; cluster health: heartbeat 1 s, node timeout {LEASE} s; ungraceful timeout of presence {GRACE} s; "
+                    f"ping {PING} s, idle timeout {2 * PING} s; pusher-js 8.6.0")
+        found.append(on_redis("sockudo 5.2.0", "pusher", "sockudo", settings, [sockudo], SockudoServer))
     return {system.name: system for system in found}
