@@ -13,7 +13,7 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = "tavern_client"
-KNOWN = {"name", "version", "description", "readme", "requires-python", "license", "dependencies"}
+KNOWN = {"name", "version", "description", "readme", "requires-python", "license", "license-files", "keywords", "classifiers", "dependencies"}
 
 
 def project():
@@ -27,7 +27,8 @@ def metadata():
     about = project()
     lines = [
         "Metadata-Version: 2.4", f"Name: {about['name']}", f"Version: {about['version']}", f"Summary: {about['description']}",
-        f"License-Expression: {about['license']}", f"Requires-Python: {about['requires-python']}",
+        f"License-Expression: {about['license']}", *(f"License-File: {name}" for name in about["license-files"]),
+        f"Keywords: {','.join(about['keywords'])}", *(f"Classifier: {name}" for name in about["classifiers"]), f"Requires-Python: {about['requires-python']}",
         *(f"Requires-Dist: {needed}" for needed in about["dependencies"]),
         "Description-Content-Type: text/markdown", "", (ROOT / about["readme"]).read_text(),
     ]
@@ -48,6 +49,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     files = {f"{PACKAGE}/{path.name}": path.read_bytes() for path in sources()}
     files[f"{info}/METADATA"] = metadata().encode()
     files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: wheel_backend\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files |= {f"{info}/licenses/{name}": (ROOT / name).read_bytes() for name in project()["license-files"]}
     record = [f"{path},sha256={digest(content)},{len(content)}" for path, content in files.items()]
     files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
     with zipfile.ZipFile(pathlib.Path(wheel_directory) / name, "w", zipfile.ZIP_DEFLATED) as wheel:
@@ -61,7 +63,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 def build_sdist(sdist_directory, config_settings=None):
     name = f"{stem()}.tar.gz"
     files = {f"{PACKAGE}/{path.name}": path.read_bytes() for path in sources()}
-    for path in ("pyproject.toml", "README.md", "build/wheel_backend.py"):
+    for path in ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "build/wheel_backend.py"):
         files[path] = (ROOT / path).read_bytes()
     files["PKG-INFO"] = metadata().encode()
     with tarfile.open(pathlib.Path(sdist_directory) / name, "w:gz", format=tarfile.PAX_FORMAT) as archive:

@@ -8,10 +8,11 @@
 `tavern_client.sync` offers the same API without asyncio.
 """
 from .backend import Backend, sign_token, verify_webhook
-from .channel import Channel, Message, Pattern, Position, Published
+from .channel import Channel, Message, Pattern, Published
 from .client import Tavern
 from .emitter import Stream
 from .errors import TavernError
+from .history import Position
 from .me import Me
 from .party import Party
 from .presence import Client, Presence, User

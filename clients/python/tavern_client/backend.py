@@ -16,12 +16,13 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from .errors import TavernError
 
 TIMEOUT_S = 30.0
+PULL_WAIT_MS = 10_000
 # How far the clocks of sender and receiver may differ.
 WEBHOOK_TOLERANCE_S = 300
 
@@ -40,12 +41,29 @@ class Backend:
 
     def broadcast(self, channels: Iterable[str], data: Any) -> list[dict[str, Any]]:
         """Publishes the same data to several channels; gives a result for each."""
-        return self._call("POST", ["broadcast"], {"channels": list(channels), "data": data})["results"]
+        return list(self._call("POST", ["broadcast"], {"channels": list(channels), "data": data})["results"])
 
     def publish_many(self, messages: Iterable[tuple[str, Any]]) -> list[dict[str, Any]]:
         """Publishes several messages; gives a result for each."""
         items = [{"channel": channel, "data": data} for channel, data in messages]
-        return self._call("POST", ["publish"], {"messages": items})["results"]
+        return list(self._call("POST", ["publish"], {"messages": items})["results"])
+
+    def post_events(self, topic: str, events: Iterable[dict[str, Any]]) -> dict[str, Any]:
+        """Posts events `{id?, type, url?, data?, time?}` to a topic: all of them are stored, or none."""
+        return self._call("POST", ["topics", topic, "events"], list(events))
+
+    def pull_events(self, subscription: str, *, after: int | None = None, wait_ms: int = 0, limit: int = 100) -> dict[str, Any]:
+        """The next events of a subscription. `after` acknowledges all events up to it."""
+        query = {"after": after, "wait_ms": wait_ms, "limit": limit}
+        return self._call("GET", ["subscriptions", subscription, "events"], query=query)
+
+    def events(self, subscription: str) -> Iterator[dict[str, Any]]:
+        """Every event of a subscription, as they come. A batch is acknowledged when all its events were taken."""
+        after = 0
+        while True:
+            batch = self.pull_events(subscription, after=after, wait_ms=PULL_WAIT_MS)
+            yield from batch["events"]
+            after = batch["next_after"]
 
     def stats(self) -> dict[str, Any]:
         """How many users, sessions and connections there are."""
@@ -53,7 +71,7 @@ class Backend:
 
     def sessions(self, user: str) -> list[dict[str, Any]]:
         """The sessions of a user on all servers."""
-        return self._call("GET", ["users", user, "sessions"])["sessions"]
+        return list(self._call("GET", ["users", user, "sessions"])["sessions"])
 
     def disconnect(self, user: str, *, code: int | None = None, reason: str | None = None,
                    keep: Iterable[str] = (), allow_resume: bool = False) -> dict[str, Any]:
@@ -69,14 +87,17 @@ class Backend:
         """Lifts the ban of a user."""
         self._call("DELETE", ["users", user, "ban"])
 
-    def _call(self, method: str, path: list[str], body: Any = None) -> Any:
+    def _call(self, method: str, path: list[str], body: Any = None, query: Mapping[str, int | None] | None = None) -> dict[str, Any]:
         target = "/".join(urllib.parse.quote(segment, safe="") for segment in path)
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        target += f"?{urllib.parse.urlencode(given)}" if given else ""
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self._url}/v1/{target}", data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
-                return json.load(answer)
+                content: dict[str, Any] = json.load(answer)
+                return content
         except urllib.error.HTTPError as refused:
             try:
                 error = json.load(refused).get("error")

@@ -10,27 +10,12 @@ from typing import Any, AsyncIterator, Callable
 from .command import RestoreCommand
 from .emitter import Emitter, Stream
 from .errors import TavernError
+from .history import HistoryCursor, Position
 from .presence import Presence
 from .session import Session
 
 Frame = dict[str, Any]
 UNSET: Any = object()
-
-
-@dataclass(frozen=True, order=True)
-class Position:
-    """A place in the history of a channel: everything up to it is known."""
-
-    epoch: int
-    offset: int
-
-    @classmethod
-    def from_wire(cls, frame: Frame) -> Position | None:
-        epoch, offset = frame.get("epoch"), frame.get("offset")
-        return cls(epoch, offset) if isinstance(epoch, int) and isinstance(offset, int) else None
-
-    def to_wire(self) -> Frame:
-        return {"epoch": self.epoch, "offset": self.offset}
 
 
 @dataclass(frozen=True)
@@ -75,9 +60,16 @@ class Subscribable(Emitter):
         self._session = session
         self._target = target
         self.subscribed = False
+        # Messages that this client has published are given to the app.
+        self._echo = True
 
-    async def subscribe(self, listener: Callable[[Message], Any] | None = None) -> None:
-        """Subscribes; messages arrive from the return of this call on. `listener` is called with each."""
+    def deliver(self, message: Message) -> None:
+        if self._echo or not self._session.is_own(message.client):
+            self.emit("message", message)
+
+    async def subscribe(self, listener: Callable[[Message], Any] | None = None, *, echo: bool | None = None) -> None:
+        """Subscribes; messages arrive from the return of this call on. `listener` is called with each; with `echo=False` without own messages."""
+        self._echo = self._echo if echo is None else echo
         if listener is not None:
             self.on("message", listener)
         await self._subscribe()
@@ -133,23 +125,23 @@ class Channel(Subscribable):
         self.actual = name
         self.watching = False
         self.joined = False
-        # Where this client is in the history of the channel: the last message it got.
-        self.position: Position | None = None
+        self._cursor = HistoryCursor()
         # Over HTTP the first messages may arrive before the reply to `subscribe`.
         self.subscribing = False
-        # Messages are missing and were asked for; a gap was announced and any later message may follow.
-        self._heals = self._jumps = False
         self.state: Any = UNSET
         self._redirected, self._failed = redirected, failed
         self._presence = Presence(name, self._reload)
         self._presence.on("change", lambda event: self.emit("presence", event))
 
+    @property
+    def position(self) -> Position | None:
+        """Where this client is in the history of the channel: the last message it got."""
+        return self._cursor.position
+
     def _granted(self, ok: Frame) -> None:
         self.subscribed = True
-        place, recovered = Position.from_wire(ok), ok.get("recovered")
-        if self.position is None or recovered is False:
-            # Over HTTP messages may arrive before this reply; then the position is theirs.
-            self.position = place
+        recovered = ok.get("recovered")
+        self._cursor.replied(ok)
         if isinstance(ok.get("channel"), str) and ok["channel"] != self.actual:
             self.actual = ok["channel"]
             self._redirected(self.actual, self)
@@ -159,20 +151,21 @@ class Channel(Subscribable):
                 self.emit("gap", {"event": "gap", "channel": self.name})
 
     async def subscribe(
-        self, listener: Callable[[Message], Any] | None = None, *, last: int | None = None, since: Position | None = None
+        self, listener: Callable[[Message], Any] | None = None, *, last: int | None = None, since: Position | None = None, echo: bool | None = None
     ) -> None:
-        """Subscribes; messages arrive from the return of this call on. `last`: so many of the last messages come first; `since`: those after a position."""
+        """Subscribes; messages arrive from the return of this call on. `last`: so many of the last messages come first; `since`: those after a position; `echo=False`: without own messages."""
+        self._echo = self._echo if echo is None else echo
         if listener is not None:
             self.on("message", listener)
         if last is None and since is None:
             await self._subscribe()
             return
         begin: Frame = {"last": last} if since is None else {"since": since.to_wire()}
-        known, self.position, self.subscribing = self.position, None, True
+        known, self.subscribing = self._cursor.restart(), True
         try:
             await self._session.ask("subscribe", {**self._target, **begin}, on_ok=self._granted)
         except TavernError:
-            self.position = self.position or known
+            self._cursor.position = self._cursor.position or known
             raise
         finally:
             self.subscribing = False
@@ -186,7 +179,7 @@ class Channel(Subscribable):
 
     async def unsubscribe(self) -> None:
         await super().unsubscribe()
-        self.watching, self.position = False, None
+        self.watching, self._cursor = False, HistoryCursor()
         self._presence.synced = False
 
     async def publish(self, data: Any, *, id: str | None = None, retain: bool = False) -> Published:
@@ -259,26 +252,22 @@ class Channel(Subscribable):
     # ---- called by the client
 
     def take_message(self, message: Message) -> None:
-        place, known = message.position, self.position
-        if place is not None:
-            if known is not None and place <= known:
-                return
-            if known is not None and place.epoch == known.epoch and place.offset > known.offset + 1 and not self._jumps:
-                self._heal(known)
-                return
-            self.position, self._jumps = place, False
-        self.emit("message", message)
+        known = self.position
+        turn = self._cursor.take(message.position)
+        if turn == "deliver":
+            self.deliver(message)
+        elif turn == "heal" and known is not None:
+            self._heal(known)
 
     def _heal(self, known: Position) -> None:
         """Messages are missing: asks for them; those that arrive meanwhile come again."""
-        if self._heals or self._session.ended is not None:
+        if self._session.ended is not None:
             return
-        self._heals = True
         asked = self._session.begin("subscribe", {**self._target, "since": known.to_wire()}, on_ok=self._granted)
         asked.answer.add_done_callback(self._healed)
 
     def _healed(self, answer: Any) -> None:
-        self._heals = False
+        self._cursor.failed()
         self._reload_done(answer)
 
     def take_presence(self, event: Frame) -> None:
@@ -286,7 +275,8 @@ class Channel(Subscribable):
         self._presence.apply(event)
 
     def take_gap(self, event: Frame) -> None:
-        self._jumps = self._jumps or "channel" in event
+        if "channel" in event:
+            self._cursor.announce_gap()
         self.emit("gap", event)
         self._presence.lose()
 
@@ -298,10 +288,10 @@ class Channel(Subscribable):
         super().take_revoked(event)
 
     def restoring(self) -> list[RestoreCommand]:
-        asked = super().restoring()
-        since = {} if self.position is None else {"since": self.position.to_wire()}
+        asked: list[RestoreCommand] = super().restoring()
         # Any message may follow until the reply.
-        self.position = None
+        known = self._cursor.restart()
+        since = {} if known is None else {"since": known.to_wire()}
         if self.subscribed:
             asked = [("subscribe", {**self._target, **since}, self._granted)]
         if self.watching:

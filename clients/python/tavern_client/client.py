@@ -135,6 +135,9 @@ class Tavern(Emitter):
         if what == "trying":
             self._last_error = frame["why"]
             return
+        if what == "error":
+            self._failed(frame["error"])
+            return
         if what in ("open", "resumed", "another"):
             self.party.set_snapshot(frame.get("party"))
         if what == "another":
@@ -158,7 +161,7 @@ class Tavern(Emitter):
         self._session.restore_with(restored, self._failed)
 
     def _failed(self, refused: TavernError) -> None:
-        """The server refused a command that the client sent on its own."""
+        """The server refused a command that the client sent on its own, or the token could not be renewed."""
         self.emit("error", refused)
 
     def _take(self, frame: Frame) -> None:
@@ -179,7 +182,7 @@ class Tavern(Emitter):
         elif kind == "party":
             self.party.apply_event(frame, self.me.user)
         elif kind in ("status", "statuses", "inbox"):
-            self.me.emit(kind, frame)
+            self.me.take(frame)
         elif kind == "gap":
             self._gap(frame)
         elif kind == "revoked":
@@ -194,7 +197,7 @@ class Tavern(Emitter):
             channel.take_message(message)
         for pattern in list(self._patterns.values()):
             if pattern.subscribed and matches(pattern.glob, message.channel):
-                pattern.emit("message", message)
+                pattern.deliver(message)
 
     def _gap(self, frame: Frame) -> None:
         """A gap in one channel or pattern, or in the whole mailbox."""
@@ -209,8 +212,10 @@ class Tavern(Emitter):
             if "channel" not in frame and frame.get("pattern", pattern.glob) == pattern.glob:
                 pattern.emit("gap", frame)
         self.emit("gap", frame)
-        if "channel" not in frame and "pattern" not in frame and self.party.current is not None:
-            self.party.refresh()
+        if "channel" not in frame and "pattern" not in frame:
+            if self.party.current is not None:
+                self.party.refresh()
+            self._session.load_statuses()
 
     def _revoked(self, frame: Frame) -> None:
         concerned: Subscribable | None = self._patterns.get(frame["pattern"]) if "pattern" in frame else self._named(frame.get("channel", ""))

@@ -4,7 +4,7 @@ Emits `status` when the status of a followed user changes, `statuses` when a ses
 """
 from __future__ import annotations
 
-from typing import Any, AsyncIterator, Iterable
+from typing import Any, AsyncIterator, Iterable, Mapping
 
 from .emitter import Emitter
 from .session import Session
@@ -12,10 +12,39 @@ from .session import Session
 Status = dict[str, Any]
 
 
+class Statuses:
+    """The statuses of followed users after events. Pure."""
+
+    def __init__(self) -> None:
+        self.users: dict[str, Status] = {}
+
+    def replace(self, statuses: list[Status]) -> None:
+        self.users = {status["user"]: status for status in statuses}
+
+    def take(self, event: dict[str, Any]) -> None:
+        self.users[event["user"]] = event["status"]
+
+    def unfollowed(self, user: str) -> None:
+        self.users.pop(user, None)
+
+
 class Me(Emitter):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session
+        self._statuses = Statuses()
+
+    @property
+    def statuses(self) -> Mapping[str, Status]:
+        """The statuses of followed users that the server has sent so far; with the option `statuses`, of all."""
+        return self._statuses.users
+
+    def take(self, event: dict[str, Any]) -> None:
+        if event["event"] == "statuses":
+            self._statuses.replace(event["statuses"])
+        elif event["event"] == "status":
+            self._statuses.take(event)
+        self.emit(event["event"], event)
 
     @property
     def user(self) -> str | None:
@@ -37,6 +66,7 @@ class Me(Emitter):
 
     async def unfollow(self, user: str) -> None:
         await self._session.ask("unfollow", {"user": user})
+        self._statuses.unfollowed(user)
 
     async def following(self) -> list[str]:
         """All users that this user follows."""

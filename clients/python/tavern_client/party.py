@@ -16,7 +16,7 @@ Snapshot = dict[str, Any]
 PartyEvent = dict[str, Any]
 
 def fold(party: Snapshot | None, event: PartyEvent, me: str | None) -> tuple[Snapshot | None, bool]:
-    """The snapshot after an event, and whether it is complete (otherwise it must be reloaded)."""
+    """The snapshot after an event, and whether it is complete. Otherwise it is the old one and must be reloaded."""
     cmd, uid = event.get("cmd"), event.get("uid")
     if party is None or event.get("party_id") != party["party_id"]:
         # Events of another party do not change ours.
@@ -28,11 +28,10 @@ def fold(party: Snapshot | None, event: PartyEvent, me: str | None) -> tuple[Sna
         return None, True
     new = copy.deepcopy(party)
     new["version"] = version
-    certain = version == party["version"] + 1
-    if not change(new, event):
-        certain = False
+    if version != party["version"] + 1 or not change(new, event):
+        return party, False
     settle(new)
-    return new, certain
+    return new, True
 
 
 def change(party: Snapshot, event: PartyEvent) -> bool:
@@ -55,9 +54,10 @@ def change(party: Snapshot, event: PartyEvent) -> bool:
     elif cmd == "data":
         party["data"] = event.get("data")
     elif cmd in ("online", "offline"):
-        for member in members:
-            if member["user"] == uid:
-                member["online"] = cmd == "online"
+        found = [member for member in members if member["user"] == uid]
+        for member in found:
+            member["online"] = cmd == "online"
+        return bool(found)
     elif cmd in ("party_go", "ready"):
         party["go_id"], party["state"] = event["go_id"], event["state"]
     elif cmd in ("party_matched", "go_failed", "go_cancel"):

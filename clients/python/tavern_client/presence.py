@@ -1,15 +1,20 @@
-"""Who is in a channel: a snapshot plus the changes since. No IO and no clock.
+"""Who is in a channel: a snapshot plus the changes since. No IO.
 
 Must hold: a snapshot plus later events equals the later snapshot; an event that does not apply requests a new snapshot and changes nothing.
 """
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from .emitter import Emitter
 
 Event = dict[str, Any]
+
+# An arrival and its client come in two events, and so does a leave: how long the first waits for the second.
+SECOND_S = 0.05
+SECOND = {"user_online": "client_online", "client_offline": "user_offline"}
 
 # Limit of changes buffered while waiting for a snapshot; further ones are dropped.
 BUFFERED = 4_096
@@ -53,6 +58,9 @@ class Presence(Emitter):
         self.synced = False
         self._buffered: list[Event] = []
         self._resync = resync
+        # The change that waits for its second half.
+        self._first: Event | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def restore(self, members: Event) -> None:
         """Loads a snapshot in the format of the reply to `who`."""
@@ -75,7 +83,7 @@ class Presence(Emitter):
                 self.users[shown["user"]] = User(shown["user"], shown.get("name"), clients, shown.get("since"), leaving)
         self.synced = True
         early, self._buffered = self._buffered, []
-        self.emit("change", {"event": "snapshot", "channel": self.channel, "version": self.version})
+        self._announce({"event": "snapshot", "channel": self.channel, "version": self.version})
         for event in early:
             self.apply(event)
 
@@ -107,6 +115,35 @@ class Presence(Emitter):
         else:
             self._single(event)
         self.version = version
+        user = self.users.get(event.get("user") or "")
+        leaves = event["event"] == "client_offline" and event.get("explicit") is True and user is not None and user.leaving
+        if (event["event"] == "user_online" or leaves) and self._first is None:
+            self._wait_for_second(event)
+        else:
+            self._announce(event)
+
+    def _wait_for_second(self, event: Event) -> None:
+        try:
+            self._timer = asyncio.get_running_loop().call_later(SECOND_S, self._flush)
+        except RuntimeError:
+            # Without a loop nothing would end the wait.
+            self.emit("change", event)
+            return
+        self._first = event
+
+    def _flush(self) -> None:
+        first, self._first = self._first, None
+        if first is not None:
+            self.emit("change", first)
+
+    def _announce(self, event: Event) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        first = self._first
+        if first is not None and first["user"] == event.get("user") and SECOND[first["event"]] == event["event"]:
+            self._first = None
+            event = {**first, **event, "event": f"user_{event['event'].partition('_')[2]}"}
+        self._flush()
         self.emit("change", event)
 
     def _set_mode(self, event: Event) -> None:
@@ -117,7 +154,7 @@ class Presence(Emitter):
         if self.mode == "counts":
             # In counts mode most users are no longer reported, so their departure would be missed.
             self.users, self.anonymous = {}, {}
-        self.emit("change", event)
+        self._announce(event)
         if left_counts or event["version"] > self.version:
             self.lose()
 

@@ -12,25 +12,24 @@ import inspect
 import time
 from typing import Callable
 
+from . import rules
 from .command import Command, RestoreCommand
 from .emitter import report
 from .errors import CLOSED, FAILED, SUPERSEDED, TIMEOUT, UNKNOWN_OUTCOME, LinkLost, LinkRefused, TavernError
 from .transports import TRANSPORTS, SUPERSEDED_CODE, Credential, Frame, Transport, Ticket, encode
-from .settings import Settings, remaining
+from .settings import Settings, TokenSource, remaining
 
 # Limit of commands waiting for a connection or a reply.
 WAITING = 16_384
 COMMAND_S = 30.0
-# Retries of a command that the server could not execute, and the first delay.
-TRIES, AGAIN_MS = 5, 125
 BYE_S = 2.0
 # Failures of a transport before the next is tried: one that never worked, and one that did.
 REFUSALS, REFUSALS_WORKED = 2, 5
 # A connection that lasted this long resets the backoff.
 STEADY_S = 5.0
-# Error codes of hello that are worth a retry. Any other code ends the client.
-RETRY = frozenset(["rate_limited", "busy", "unavailable", "internal", "gone", "conflict", "blocked"])
-TOKEN_EXPIRED, STOP_FROM, STOP_TO = 4001, 4000, 4499
+TOKEN_S = 20.0
+# Public ids of this client's last sessions that are remembered.
+OWN_IDS = 16
 
 
 class Session:
@@ -61,6 +60,7 @@ class Session:
         self._worked: set[str] = set()
         self._closing_ms: int | None = None
         self._leaving = False
+        self._own: collections.deque[str] = collections.deque(maxlen=OWN_IDS)
         self._restoring: set[asyncio.Future[Frame]] = set()
 
     # ---- called by the client
@@ -148,7 +148,7 @@ class Session:
             while True:
                 link = await self._connect()
                 began = time.monotonic()
-                why: Exception
+                why: Exception = LinkLost("the connection ended")
                 try:
                     await self._serve(link)
                 except (LinkLost, LinkRefused) as failure:
@@ -182,9 +182,9 @@ class Session:
         except Exception as failure:
             # Nothing runs this session any more: without this, every call would wait for ever.
             report("the client failed and is closed", failure)
-            final = TavernError(FAILED, f"the client failed: {failure!r}; create a new one")
-            final.__cause__ = failure
-            self._end(final)
+            failed = TavernError(FAILED, f"the client failed: {failure!r}; create a new one")
+            failed.__cause__ = failure
+            self._end(failed)
 
     @staticmethod
     async def _close(link: Transport) -> None:
@@ -197,14 +197,27 @@ class Session:
     def _after(self, why: Exception) -> None:
         """Raises when the client must not reconnect."""
         code = why.code if isinstance(why, LinkLost) else None
-        if code == SUPERSEDED_CODE:
+        after = rules.after_close(code, renews=self._renews)
+        if after.error == SUPERSEDED:
             raise TavernError(SUPERSEDED, "another connection took over this session")
-        if code == TOKEN_EXPIRED:
-            if self.settings.get_token is None:
-                raise TavernError("unauthenticated", "the token has expired; pass get_token to renew it")
-            self._stale = True
-        elif code is not None and STOP_FROM <= code <= STOP_TO:
-            raise TavernError("gone", f"the server closed the session for good: {why}")
+        if after.error == "unauthenticated":
+            raise TavernError("unauthenticated", "the token has expired; pass get_token to renew it")
+        if after.error is not None:
+            raise TavernError(after.error, f"the server closed the session for good: {why}")
+        self._stale = self._stale or after.then == "new_token"
+
+    @property
+    def _renews(self) -> bool:
+        return self.settings.get_token is not None
+
+    def is_own(self, client: str | None) -> bool:
+        """Whether this is the public id of one of this client's sessions."""
+        return client is not None and client in self._own
+
+    def load_statuses(self) -> None:
+        """Asks for the statuses of all followed users, if the app wants them."""
+        if self.settings.statuses and self.ended is None:
+            self.begin("hello", {"status": True})
 
     async def _connect(self) -> Transport:
         """Tries until connected. A failure may switch transport or address, or end the client."""
@@ -212,9 +225,9 @@ class Session:
             min_wait_ms: int | None = None
             at_once = False
             link: Transport | None = None
+            name = self.settings.transports[self._transport_at % len(self.settings.transports)]
             try:
                 await self._provide_token()
-                name = self.settings.transports[self._transport_at % len(self.settings.transports)]
                 address = self.settings.addresses[self._address_at % len(self.settings.addresses)]
                 link = TRANSPORTS[name](address, self.settings.context, self.credential, self.ticket, self.settings.statuses)
                 hello = await link.open()
@@ -248,12 +261,11 @@ class Session:
                 await asyncio.sleep(self.settings.backoff.next(min_wait_ms))
 
     def _refused(self, error: TavernError) -> int | None:
-        if error.code == "unauthenticated" and self.settings.get_token is not None and not self._fresh:
-            self._stale = True
-            return None
-        if error.code not in RETRY:
+        after = rules.after_hello(error.code, error.retry_after_ms, renews=self._renews, fresh=self._fresh)
+        if after.then == "close":
             raise error
-        return error.retry_after_ms
+        self._stale = self._stale or after.then == "new_token"
+        return after.wait_ms
 
     def _opened(self, link: Transport, hello: Frame) -> None:
         """Connected: the session was resumed, or a new one started."""
@@ -265,6 +277,8 @@ class Session:
         self._had_session, self._fresh, self._refusals = True, False, 0
         self._worked.add(link.name)
         self.hello, self._link, self.state, self.transport = hello, link, "open", link.name
+        if hello.get("client") not in self._own:
+            self._own.append(hello["client"])
         link.deliver = self._take
         self._received_at = time.monotonic()
         self._wake.set()
@@ -353,11 +367,13 @@ class Session:
             if left is None or self.settings.get_token is None:
                 await asyncio.get_running_loop().create_future()
                 return
-            await asyncio.sleep(max(0.05, left - min(60.0, left * 0.25)))
-            self._stale = True
-            await self._provide_token()
+            await asyncio.sleep(rules.renew_after_ms(left * 1000) / 1000)
             try:
+                self.credential.token = await self._new_token(self.settings.get_token)
                 await self.ask("hello", {"token": self.credential.token})
+            except LinkLost as failure:
+                # The old token may still be valid: asks again before it ends.
+                self._on_change("error", {"error": TavernError("unavailable", str(failure))})
             except TavernError as refused:
                 raise LinkLost(f"the new token was rejected: {refused}") from refused
 
@@ -368,11 +384,18 @@ class Session:
         left = remaining(self.credential.token)
         if self.credential.token is not None and not self._stale and (left is None or left > 0):
             return
+        self.credential.token = await self._new_token(source)
+        self._stale, self._fresh = False, True
+
+    @staticmethod
+    async def _new_token(source: TokenSource) -> str:
         try:
-            given = source()
-            token = await given if inspect.isawaitable(given) else given
+            async with asyncio.timeout(TOKEN_S):
+                given = source()
+                token = await given if inspect.isawaitable(given) else given
             if not isinstance(token, str):
                 raise TypeError(f"it must return a string, not {type(token).__name__}")
+            return token
         except asyncio.CancelledError as failure:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
@@ -381,8 +404,6 @@ class Session:
         except Exception as failure:
             # The token source may be down for a while: retry like an unreachable server.
             raise LinkLost(f"get_token failed: {failure!r}") from failure
-        self.credential.token = token
-        self._stale, self._fresh = False, True
 
     # ---- frames
 
@@ -427,22 +448,18 @@ class Session:
 
     def _retry(self, command: Command, refused: TavernError) -> bool:
         """Whether a refused command is retried, later or in a new session."""
+        given = (command.op, refused.code, refused.retry_after_ms)
+        after = rules.after_reply(*given, repeatable=command.repeatable, renews=self._renews, retries=command.tries)
         command.tries += 1
-        if command.tries > TRIES or command.op == "bye":
-            return False
-        expired = refused.code == "unauthenticated" and self.settings.get_token is not None and command.op != "hello"
-        if refused.code == "gone" or expired:
-            # Not executed: retry it in a new session, or with a new token.
+        if after.then == "reconnect":
+            expired = refused.code == "unauthenticated"
             self._stale = self._stale or expired
             command.sent = False
             self._pending[command.id] = command
             raise LinkLost("the token has expired" if expired else "the session has ended", unsent=True)
-        # Rate limits of party commands are reported to the app.
-        limited = refused.code == "rate_limited" and not command.op.startswith("party.")
-        if not command.repeatable or not (limited or refused.code == "unavailable"):
+        if after.wait_ms is None:
             return False
-        wait = refused.retry_after_ms if refused.retry_after_ms is not None else AGAIN_MS * 2**command.tries
-        asyncio.get_running_loop().call_later(wait / 1000, self._again, command)
+        asyncio.get_running_loop().call_later(after.wait_ms / 1000, self._again, command)
         return True
 
     def _again(self, command: Command) -> None:
@@ -457,9 +474,10 @@ class Session:
         """After a lost connection: retries idempotent commands and fails the others with `unknown_outcome`."""
         again = []
         for command in sorted(self._pending.values(), key=lambda command: command.id):
-            if command.op in ("ack", "ping"):
+            then = rules.after_loss(command.op, repeatable=command.repeatable, sent=command.sent)
+            if then == "drop":
                 continue
-            if command.repeatable or not command.sent:
+            if then != "unknown_outcome":
                 command.sent = False
                 again.append(command)
             else:

@@ -22,8 +22,9 @@ from . import channel as channels
 from . import client as clients
 from . import emitter, me, party
 from . import presence as presences
-from .channel import UNSET, Message, Position, Published
+from .channel import UNSET, Message, Published
 from .errors import CLOSED, TavernError
+from .history import Position
 
 T = TypeVar("T")
 Frame = dict[str, Any]
@@ -155,8 +156,8 @@ class Subscribable(EmitterProxy):
         super().__init__(loop, inner)
         self._subscribable = inner
 
-    def subscribe(self, listener: Callable[[Message], Any] | None = None) -> None:
-        self._loop.run(self._subscribable.subscribe(listener))
+    def subscribe(self, listener: Callable[[Message], Any] | None = None, *, echo: bool | None = None) -> None:
+        self._loop.run(self._subscribable.subscribe(listener, echo=echo))
 
     def unsubscribe(self) -> None:
         self._loop.run(self._subscribable.unsubscribe())
@@ -184,9 +185,9 @@ class Channel(Subscribable):
         self.name = inner.name
 
     def subscribe(
-        self, listener: Callable[[Message], Any] | None = None, *, last: int | None = None, since: Position | None = None
+        self, listener: Callable[[Message], Any] | None = None, *, last: int | None = None, since: Position | None = None, echo: bool | None = None
     ) -> None:
-        self._loop.run(self._inner.subscribe(listener, last=last, since=since))
+        self._loop.run(self._inner.subscribe(listener, last=last, since=since, echo=echo))
 
     def publish(self, data: Any, *, id: str | None = None, retain: bool = False) -> Published:
         return self._loop.run(self._inner.publish(data, id=id, retain=retain))
@@ -226,6 +227,10 @@ class Me(EmitterProxy):
     @property
     def client(self) -> str | None:
         return self._loop.call(lambda: self._inner.client)
+
+    @property
+    def statuses(self) -> Mapping[str, me.Status]:
+        return self._loop.call(lambda: dict(self._inner.statuses))
 
     def status(self, users: Iterable[str]) -> list[me.Status]:
         return self._loop.run(self._inner.status(users))

@@ -473,3 +473,67 @@ async def test_a_token_source_that_is_cancelled_or_gives_no_string_is_retried():
 
     async with FakeServer() as server, Tavern(server.url, get_token=get_token):
         assert (await server.connection(1)).hello["token"] == "token"
+
+
+@async_test
+async def test_own_messages_can_be_left_out():
+    async with FakeServer() as server, Tavern(server.url, user="ann") as tavern:
+        channel, connection = tavern.channel("game#1"), await server.connection(1)
+        received = []
+        await channel.subscribe(lambda message: received.append(message.data), echo=False)
+        for seq, client in ((1, "c1"), (2, "c9")):
+            await connection.send({"seq": seq, "event": "message", "channel": "game#1", "data": seq, "from": {"user": "ann", "client": client}})
+        await eventually(lambda: received)
+        assert received == [2]
+
+
+@async_test
+async def test_an_arrival_and_a_leave_are_one_change_each():
+    async with FakeServer() as server:
+        server.replies["subscribe"] = {"ok": {"members": {"version": 1, "users": [], "count": 0}}}
+        async with Tavern(server.url, user="ann") as tavern:
+            presence, connection = await tavern.channel("game#1").presence(), await server.connection(1)
+            changes = presence.stream("change")
+            bob = {"channel": "game#1", "user": "bob"}
+            await connection.send({"seq": 1, "event": "user_online", "version": 2, "name": "Bob", **bob})
+            await connection.send({"seq": 2, "event": "client_online", "version": 3, "client": "b1", "state": 1, **bob})
+            await connection.send({"seq": 3, "event": "client_offline", "version": 4, "client": "b1", "explicit": True, **bob})
+            await connection.send({"seq": 4, "event": "user_offline", "version": 5, **bob})
+            await connection.send({"seq": 5, "event": "user_online", "version": 6, "name": None, **bob})
+            seen = [await changes.next(2) for _ in range(3)]
+            assert [change["event"] for change in seen] == ["user_online", "user_offline", "user_online"]
+            assert (seen[0]["name"], seen[0]["state"]) == ("Bob", 1)
+
+
+@async_test
+async def test_statuses_are_folded_and_loaded_again_after_a_gap():
+    async with FakeServer() as server, Tavern(server.url, user="ann", statuses=True) as tavern:
+        connection = await server.connection(1)
+        await connection.send({"seq": 1, "event": "statuses", "statuses": [{"user": "bob", "online": True}]})
+        await connection.send({"seq": 2, "event": "status", "user": "cid", "status": {"user": "cid", "online": True}, "change": "none"})
+        await eventually(lambda: len(tavern.me.statuses) == 2)
+        await tavern.me.unfollow("bob")
+        assert list(tavern.me.statuses) == ["cid"]
+        await connection.send({"seq": 9, "event": "gap", "from": 3, "to": 9})
+        await eventually(lambda: any(command["op"] == "hello" and command.get("status") for command in connection.commands))
+
+
+@async_test
+async def test_a_token_that_cannot_be_renewed_leaves_the_session_open():
+    tokens = [jwt(2)]
+
+    def source():
+        if not tokens:
+            raise OSError("login is down")
+        return tokens.pop()
+
+    async with FakeServer() as server, Tavern(server.url, get_token=source) as tavern:
+        failures = tavern.stream("error")
+        failure = await failures.next(5)
+        assert failure.code == "unavailable" and "login is down" in failure.message
+        assert tavern.state == "open" and len(server.connections) == 1
+
+
+def jwt(left_s):
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": time.time() + left_s}).encode()).decode()
+    return f"h.{claims}.s"
