@@ -7,6 +7,8 @@ import zipfile
 
 import pytest
 
+from .client_processes import MODULES
+
 HOME = pathlib.Path(__file__).resolve().parents[2] / "clients" / "python"
 FILES = sorted(path.name for path in (HOME / "tests").glob("test_*.py"))
 
@@ -26,12 +28,28 @@ def test_unit_tests_pass(name):
     assert " passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", HOME / "tests" / name, cwd=HOME)
 
 
+def test_types_are_strict():
+    checked = run("-m", "mypy", "--no-incremental", "tavern_client", cwd=HOME)
+    assert "no issues found" in checked
+
+
+def test_types_please_pyright():
+    pyright = MODULES / "node_modules" / "pyright" / "index.js"
+    done = subprocess.run(["node", pyright, "--pythonpath", sys.executable, "tavern_client"], cwd=HOME, text=True, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+
+
 def test_the_package_installs_offline_from_its_folder(tmp_path):
     shutil.copytree(HOME, tmp_path / "source", ignore=shutil.ignore_patterns("__pycache__"))
     site = tmp_path / "site"
     run("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-deps", "--target", site, tmp_path / "source")
     shown = run("-I", "-c", f"import sys; sys.path.insert(0, {str(site)!r}); import tavern_client.sync; print(tavern_client.__file__)")
     assert str(site) in shown and (site / "tavern_client" / "py.typed").exists()
+    about = next(site.glob("tavern_client-*.dist-info"))
+    metadata = (about / "METADATA").read_text()
+    for member in ("License-Expression: Apache-2.0", "License-File: LICENSE", "Classifier: Typing :: Typed", "Keywords: presence"):
+        assert member in metadata
+    assert (about / "licenses" / "LICENSE").read_bytes() == (HOME.parents[1] / "LICENSE").read_bytes()
 
 
 def test_builds_are_reproducible(tmp_path):

@@ -28,11 +28,11 @@ def webhook(body='{"n":1}'):
     return {"webhook-id": "msg_1", "webhook-timestamp": str(now), "webhook-signature": signature}, body
 
 
-def pulls(server):
-    """A subscription that pulls the events of the topic orders."""
-    wish = {"topics": ["orders"], "pull": True}
+def pulls(server, name="audit", topic=None):
+    """A subscription that pulls the events of a topic."""
+    wish = {"topics": [topic or name], "pull": True}
     headers = {"authorization": f"Bearer {server.key}"}
-    httpx.put(f"{server.url}/v1/subscriptions/audit", json=wish, headers=headers, timeout=10, trust_env=False).raise_for_status()
+    httpx.put(f"{server.url}/v1/subscriptions/{name}", json=wish, headers=headers, timeout=10, trust_env=False).raise_for_status()
 
 
 def test_python_publishes_and_disconnects(serve, user):
@@ -54,6 +54,16 @@ def test_python_publishes_and_disconnects(serve, user):
     assert refused.value.code == "not_found"
 
 
+def test_python_pulls_events(serve):
+    pulls(serve, "books")
+    backend = Backend(serve.url, serve.key)
+    backend.post_events("books", [{"type": "a", "data": 1}, {"type": "b"}])
+    events = backend.events("books")
+    assert [next(events)["type"] for _ in range(2)] == ["a", "b"]
+    backend.post_events("books", [{"type": "c"}])
+    assert next(events)["type"] == "c", "the events before it are acknowledged"
+
+
 def test_python_verifies_webhooks():
     headers, body = webhook()
     assert verify_webhook(SECRET, headers, body.encode())
@@ -68,7 +78,7 @@ def test_node_publishes_disconnects_signs_and_verifies(serve, user):
     with Socket(serve, token=tokens.token(user)) as socket:
         socket.ok("subscribe", channel="game#js")
         given = {"url": serve.url, "key": serve.key, "secret": tokens.SECRET, "user": user, "webhook": {"secret": SECRET, "headers": headers, "body": body}}
-        pulls(serve)
+        pulls(serve, topic="orders")
         done = subprocess.run(["node", HERE / "node" / "backend.mjs"], input=json.dumps(given), capture_output=True, text=True, timeout=30)
         assert done.returncode == 0, done.stderr
         saw = json.loads(done.stdout)
