@@ -15,7 +15,7 @@ from support.redis_server import RedisServer
 from support.tavern import Tavern
 
 FOLDER = "sqlite+local"
-POSTGRES = ("postgres+nats", "postgres+redis")
+POSTGRES = ("postgres+nats", "postgres+redis", "postgres+postgres")
 ALL = (FOLDER, *POSTGRES, "redis+redis")
 COUNT = itertools.count(1)
 
@@ -54,7 +54,10 @@ class Combination:
             options += ["--store", self.engines.server("postgres").url(f"tavern_{number}")]
         elif self.store != "sqlite":
             options += ["--store", self.engines.server(self.store).url]
-        if self.bus != "local":
+        if self.bus == "postgres" != self.store:
+            options += ["--bus", self.engines.server("postgres").url(f"tavern_{number}")]
+        elif self.bus not in ("local", "postgres"):
+            # On Postgres without another bus, the bus is on the database of the store.
             options += ["--bus", self.engines.server(self.bus).url]
         with folder() as data:
             yield ClusterSettings(f"tavern-{number}", options, data if self.store == "sqlite" else None)

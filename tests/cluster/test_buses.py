@@ -18,7 +18,7 @@ lease_ms = 1500
 grace_ms = 1500
 """
 
-KINDS = ("nats", "redis")
+KINDS = ("nats", "redis", "postgres")
 
 
 @pytest.fixture(params=KINDS)

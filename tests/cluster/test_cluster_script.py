@@ -2,6 +2,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -33,6 +34,21 @@ def test_a_killed_node_is_taken_over(tmp_path):
         sessions, channels, present, into, out = table[name][1][:5]
         assert present == "18" and int(sessions) >= 6 and int(channels) == 3 and int(into) > 0 and int(out) > 0
     assert list(tmp_path.iterdir()) == [], "the folders are removed"
+
+
+def test_a_cluster_on_postgres_needs_nothing_else(tmp_path):
+    (tmp_path / "bin").mkdir()
+    for tool in ("sh", "ls", "sort", "tail", "readlink", "dirname", "mktemp", "rm", "cat", "chmod", "sleep", "openssl", "setpriv", "env", "id"):
+        if found := shutil.which(tool):
+            (tmp_path / "bin" / tool).symlink_to(found)
+    tmp_path.chmod(0o777)
+    done = run("postgres", "--for", "6", folder=tmp_path, path=str(tmp_path / "bin"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = rows(done.stdout)
+    assert [table[name][0] for name in "abc"] == ["ready"] * 3
+    for name in "abc":
+        present, into, out, bus = table[name][1][2:6]
+        assert present == "18" and int(into) > 0 and int(out) > 0 and int(bus) > 0
 
 
 def test_a_missing_engine_is_reported_with_a_hint(tmp_path):

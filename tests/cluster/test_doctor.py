@@ -1,7 +1,12 @@
 """`tavern doctor` with real engines: its findings on healthy and on broken setups."""
 import contextlib
 import json
+import os
+import shutil
+import socket
 import subprocess
+
+import pytest
 
 from cluster.combination import folder
 from support import tokens
@@ -42,6 +47,42 @@ def test_a_healthy_postgres_and_nats_cluster(postgres, nats, schema):
     assert found["bus latency"][0] == "ok"
     assert found["cluster"] == ("ok", "2 nodes in the store, the same on the bus")
     assert postgres.sql(f"SELECT count(*) FROM {schema}.documents") == "0", "doctor cleans up"
+
+
+def test_a_healthy_cluster_on_postgres_alone(postgres, schema):
+    where = ["--store", postgres.url(schema)]
+    with contextlib.ExitStack() as stack:
+        for name in ("east", "west"):
+            stack.enter_context(Tavern.dev(options=[*where, "--node", name]))
+        found = doctor(*where)
+    assert found["store pooler"] == found["bus pooler"] == ("ok", "no transaction pooler in between")
+    assert found["bus notifications"] == ("ok", "the queue of notifications is 0 % full")
+    assert found["bus latency"][0] == "ok" and found["bus latency"][1].startswith("postgres: a message took")
+    assert found["cluster"] == ("ok", "2 nodes in the store, the same on the bus")
+
+
+def test_a_transaction_pooler_is_a_failure(postgres, schema, tmp_path):
+    port = free_port()
+    settings = tmp_path / "pgbouncer.ini"
+    settings.write_text(
+        f"[databases]\npostgres = host=127.0.0.1 port={postgres.port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
+        "auth_type = any\npool_mode = transaction\nunix_socket_dir =\n")
+    tmp_path.chmod(0o755)
+    program_path = shutil.which("pgbouncer", path=os.environ["PATH"] + ":/usr/sbin")
+    assert program_path, "pgbouncer is not installed: run scripts/setup"
+    run = postgres.as_postgres(program_path, "-q", str(settings))
+    with subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/") as pooler:
+        try:
+            url = postgres.url(schema).replace(str(postgres.port), str(port))
+            until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0, "the pooler listens")
+            found = doctor("--store", url, code=1)
+            assert found["store pooler"][0] == "fail" and "transaction pooler" in found["store pooler"][1]
+            with pytest.raises(RuntimeError, match="transaction pooler"), Tavern.dev(options=["--store", url]):
+                pass
+            with pytest.raises(RuntimeError, match="transaction pooler"), Tavern.dev(options=["--bus", url]):
+                pass
+        finally:
+            pooler.terminate()
 
 
 def test_a_healthy_cluster_on_one_folder(nats):

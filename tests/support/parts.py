@@ -9,7 +9,7 @@ import zlib
 
 # What a combination of engines decides in a test's name: in the same place of each group only two of these run.
 CELL = ("combination", "setting", "spread", "client")
-COMBINATIONS = ("postgres+nats", "postgres+redis", "redis+redis")
+COMBINATIONS = ("postgres+nats", "postgres+redis", "postgres+postgres", "redis+redis")
 OTHER_TOOLS = (
     "install/", "foreign/", "openapi/", "journeys/",
     # Go and C#.

@@ -54,6 +54,8 @@ class PostgresServer:
         """`immediate` simulates a crash."""
         self.control("stop", "-m", mode)
 
+    kill = stop
+
     def start(self):
         self.again = True
         self.control("start", "-l", str(self.data.parent / "log"))

@@ -12,7 +12,7 @@ from .engine import Nats, Postgres, Redis
 from .node import Node
 from .proxy import Proxy
 
-COMBINATIONS = ("sqlite+local", "postgres+nats", "postgres+redis", "redis+redis")
+COMBINATIONS = ("sqlite+local", "postgres+nats", "postgres+redis", "postgres+postgres", "redis+redis")
 ENGINES = {"postgres": Postgres, "nats": Nats, "redis": Redis}
 
 LEASE = 3.0

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `sqlite/`, `postgres/`, `redis/` | the stores, with the same file names |
 //! | `local/` | the bus of one machine, on a folder |
-//! | `remote/`, `nats/`, `redis/` | what the buses on a server share, and what each of them adds |
+//! | `remote/`, `nats/`, `redis/`, `postgres/bus/` | what the buses on a server share, and what each of them adds |
 //! | `open` | chooses an engine by address |
 //! | `options` | the options of a bus |
 //! | `fact` | what an operator should know about the server behind an address |

@@ -43,7 +43,7 @@ pub fn open_client(url: &str, clock: Arc<dyn Clock>, timeout: Duration) -> Resul
 }
 
 /// `local` reaches the processes that use the same folder; `memory:` reaches no other node. `nats:`, `tls:`, `redis:` and
-/// its variants reach the nodes that use the same server; their modules describe the addresses.
+/// its variants, and `postgres:` reach the nodes that use the same server; their modules describe the addresses.
 pub fn open_bus(
     url: &str,
     options: &BusOptions<'_>,
@@ -57,6 +57,9 @@ pub fn open_bus(
             Ok(Arc::new(crate::nats::open(url, options, receiver)?))
         }
         _ if REDIS.contains(&&*kind(url)) => Ok(Arc::new(crate::redis::open(url, options, receiver)?)),
+        _ if ["postgres", "postgresql"].contains(&&*kind(url)) => {
+            Ok(Arc::new(crate::postgres::open_bus(url, options, receiver)?))
+        }
         _ => Err(BusError::Address { kind: kind(url) }),
     }
 }
@@ -83,6 +86,7 @@ pub fn bus_facts(url: &str) -> Result<Vec<CheckResult>, BusError> {
     match &*kind(url) {
         "nats" | "tls" => crate::nats::facts(url),
         "redis" | "rediss" => crate::redis::facts(url, crate::redis::RedisRole::Bus),
+        "postgres" | "postgresql" => crate::postgres::bus_facts(url),
         _ => Ok(Vec::new()),
     }
 }

@@ -115,7 +115,7 @@ pub struct BusCounts {
 pub enum BusError {
     #[error("the bus is not available")]
     Unavailable { retry_after_ms: u64, source: Cause },
-    #[error("no bus of kind {kind:?}: use local, memory:, nats://… or redis://…")]
+    #[error("no bus of kind {kind:?}: use local, memory:, nats://…, redis://… or postgres://…")]
     Address { kind: String },
     /// Correct the address. The message does not repeat it: it may contain a password.
     #[error("the address of the bus is invalid: wrong {what}")]

@@ -17,7 +17,7 @@ mod facts;
 mod protocol;
 
 use crate::options::BusOptions;
-use crate::remote::RemoteBus;
+use crate::remote::{RemoteBus, SocketLink};
 pub use facts::facts;
 use protocol::Nats;
 use std::sync::Arc;
@@ -28,5 +28,5 @@ pub fn open(
     options: &BusOptions<'_>,
     receiver: Arc<dyn BusReceiver>,
 ) -> Result<RemoteBus, BusError> {
-    RemoteBus::open(Nats::new(protocol::parse(url)?, options.node)?, options, receiver)
+    RemoteBus::open(SocketLink::new(Nats::new(protocol::parse(url)?, options.node)?), options, receiver)
 }

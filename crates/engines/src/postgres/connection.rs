@@ -2,20 +2,23 @@
 //! other on the connection without those of another `run` between them, so a transaction may share its connection.
 
 use super::address::PostgresAddress;
+use super::bus::Notices;
 use super::error::PostgresError;
 use super::tls::PostgresTls;
 use futures_util::future::join_all;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{AsyncMessage, Client, Row};
 
 /// Longer than the server's own statement timeout: a connection that exceeds it is closed.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
 
-pub(super) struct PostgresConnection {
+pub(crate) struct PostgresConnection {
     pub client: Client,
     prepared: RefCell<HashMap<&'static str, tokio_postgres::Statement>>,
     driver: JoinHandle<()>,
@@ -43,12 +46,31 @@ impl PostgresConnection {
         address: &PostgresAddress,
         tls: &PostgresTls,
     ) -> Result<PostgresConnection, PostgresError> {
+        PostgresConnection::open_listening(address, tls, Arc::default()).await
+    }
+
+    /// With a place for the notifications that the server sends.
+    pub async fn open_listening(
+        address: &PostgresAddress,
+        tls: &PostgresTls,
+        notices: Arc<Notices>,
+    ) -> Result<PostgresConnection, PostgresError> {
         let opening = async {
-            let (client, io) = address.config.connect(tls.clone()).await?;
+            let (client, mut io) = address.config.connect(tls.clone()).await?;
             let driver = tokio::spawn(async move {
-                if let Err(error) = io.await {
-                    tracing::debug!(%error, "postgres connection ended");
+                while let Some(message) = poll_fn(|context| io.poll_message(context)).await {
+                    match message {
+                        Ok(AsyncMessage::Notification(notice)) => {
+                            notices.push(notice.channel().to_owned(), notice.payload().to_owned());
+                        }
+                        Ok(_) => {}
+                        Err(error) => {
+                            tracing::debug!(%error, "postgres connection ended");
+                            break;
+                        }
+                    }
                 }
+                notices.close();
             });
             let connection = PostgresConnection { client, prepared: RefCell::default(), driver };
             connection.client.batch_execute(&settings(&address.schema)).await?;

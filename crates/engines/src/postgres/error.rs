@@ -17,6 +17,10 @@ pub(super) enum PostgresError {
     Timeout,
     #[error("cannot connect: {0}")]
     Connector(String),
+    #[error(
+        "a transaction pooler is between this server and Postgres: connect to Postgres itself, or to a pool in session mode"
+    )]
+    Pooler,
     #[error("not connected to the database")]
     NotConnected,
 }
@@ -54,7 +58,7 @@ impl PostgresError {
                 error.is_closed() || error.code().is_none_or(is_fatal)
             }
             PostgresError::Timeout | PostgresError::NotConnected | PostgresError::Connector(_) => true,
-            PostgresError::Unexpected(_) => false,
+            PostgresError::Unexpected(_) | PostgresError::Pooler => false,
         }
     }
 

@@ -4,35 +4,88 @@ use super::address::PostgresAddress;
 use super::error::PostgresError;
 use super::tls::PostgresTls;
 use super::value::get;
-use super::{connection, schema};
+use super::bus::of_store;
+use super::{connection, pooler, schema};
 use crate::fact::{CheckResult, StoreFacts, encryption};
-use tavern_store::StoreError;
+use tavern_store::{BusError, StoreError};
 use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Row};
 
 /// The oldest server that has everything needed (`plan_cache_mode`).
 const OLDEST: i32 = 120_000;
-/// The maximum that one node needs: one that writes, two that read, and one more while one of them is replaced.
-const CONNECTIONS: i64 = 4;
+/// The maximum that one node needs: one that writes, two that read, one of the bus, and one more while one of them is
+/// replaced.
+const CONNECTIONS: i64 = 5;
+/// Above this, somebody does not read their notifications.
+const FULL_QUEUE: f64 = 0.1;
 
 pub fn facts(url: &str) -> Result<StoreFacts, StoreError> {
+    visit(url, async |address, tls| inspect(address, tls).await)
+}
+
+/// The same server, as a bus.
+pub fn bus_facts(url: &str) -> Result<Vec<CheckResult>, BusError> {
+    visit(url, async |address, tls| inspect_bus(address, tls).await).map_err(of_store)
+}
+
+fn visit<T>(
+    url: &str,
+    look: impl AsyncFnOnce(&PostgresAddress, PostgresTls) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
     let address = PostgresAddress::parse(url)?;
     let tls = PostgresTls::new(&address)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| PostgresError::Connector(error.to_string()))?;
     runtime.block_on(async {
-        let looking = tokio::time::timeout(connection::TIMEOUT, inspect(&address, tls));
+        let looking = tokio::time::timeout(connection::TIMEOUT, look(&address, tls));
         looking.await.unwrap_or(Err(PostgresError::Timeout.into()))
     })
 }
 
+async fn inspect_bus(address: &PostgresAddress, tls: PostgresTls) -> Result<Vec<CheckResult>, StoreError> {
+    let is_pooled = pooler::is_between(address, &tls).await?;
+    let (client, connection) = address.config.connect(tls).await.map_err(PostgresError::from)?;
+    let driver = tokio::spawn(connection);
+    let sql = "SELECT pg_notification_queue_usage(), pg_is_in_recovery()";
+    let found = client.query_one(sql, &[]).await;
+    driver.abort();
+    let row = found.map_err(PostgresError::from)?;
+    let mut facts = vec![pooling(is_pooled), notifications(get::<f64>(&row, 0)?)];
+    if get::<bool>(&row, 1)? {
+        facts.push(CheckResult::bad("writing", "a standby sends no notifications: use the address of the primary"));
+    }
+    Ok(facts)
+}
+
+fn pooling(is_pooled: bool) -> CheckResult {
+    match is_pooled {
+        true => CheckResult::bad("pooler", PostgresError::Pooler.to_string()),
+        false => CheckResult::ok("pooler", "no transaction pooler in between"),
+    }
+}
+
+fn notifications(usage: f64) -> CheckResult {
+    let text = format!("the queue of notifications is {:.0} % full", usage * 100.0);
+    match usage {
+        FULL_QUEUE.. => CheckResult::doubtful(
+            "notifications",
+            format!("{text}: a listener does not read; look for old transactions in pg_stat_activity"),
+        ),
+        _ => CheckResult::ok("notifications", text),
+    }
+}
+
 async fn inspect(address: &PostgresAddress, tls: PostgresTls) -> Result<StoreFacts, StoreError> {
     // Without the settings of the store: an old server would refuse them, and should still report its version.
+    let is_pooled = pooler::is_between(address, &tls).await?;
     let (client, connection) = address.config.connect(tls).await.map_err(PostgresError::from)?;
     let driver = tokio::spawn(connection);
     let found = ask(&client, address).await;
     driver.abort();
-    found
+    let mut found = found?;
+    found.facts.push(pooling(is_pooled));
+    found.is_made &= !is_pooled;
+    Ok(found)
 }
 
 async fn ask(client: &Client, address: &PostgresAddress) -> Result<StoreFacts, StoreError> {

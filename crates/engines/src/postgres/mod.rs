@@ -1,10 +1,11 @@
 //! The Postgres engine: tables that an operator and other programs can read, in a schema of their own. Many nodes write at
-//! once. Each store has one connection that writes and a few that read, on two threads of its own. Knows no bus.
+//! once. Each store has one connection that writes and a few that read, on two threads of its own. `bus/` is the bus on a database.
 //! Must hold: an answered commit is as durable as the server's `synchronous_commit`; a commit locks everything it depends on
 //! in one global order (`locks`), so writers wait for each other but never deadlock; a schema of another version is not
 //! touched.
 
 mod address;
+mod bus;
 mod change;
 mod connection;
 mod deadline;
@@ -19,6 +20,7 @@ mod lease;
 mod locks;
 mod log;
 mod node;
+mod pooler;
 mod presence;
 mod read_batch;
 mod reader;
@@ -34,5 +36,6 @@ mod tls;
 mod value;
 mod writer;
 
-pub use facts::facts;
+pub(crate) use bus::open as open_bus;
+pub use facts::{bus_facts, facts};
 pub use store::PostgresStore;

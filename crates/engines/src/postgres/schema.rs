@@ -7,6 +7,8 @@ use tavern_store::StoreError;
 use tokio_postgres::Client;
 
 const SCHEMA: &str = include_str!("schema.sql");
+/// The tables of the bus: younger than the others, and added to a schema that lacks them.
+const BUS: &str = include_str!("bus.sql");
 /// Grows with every change of `schema.sql`.
 pub(super) const VERSION: u64 = 1;
 
@@ -23,9 +25,11 @@ async fn create_locked(connection: &PostgresConnection, schema: &str) -> Result<
     run(connection, "BEGIN").await?;
     // Nodes that start together are serialised, however long creating the tables takes.
     run(connection, "SET LOCAL statement_timeout = 0").await?;
+    // Functions keep it: no temporary table can stand in for one of these.
+    run(connection, &format!("SET LOCAL search_path TO {schema}, pg_temp")).await?;
     run(connection, &format!("SELECT pg_advisory_xact_lock(hashtextextended('tavern:{schema}', 0))")).await?;
     match version(&connection.client, schema).await? {
-        Some(VERSION) => return Ok(()),
+        Some(VERSION) => return add_bus(connection).await,
         Some(found) => return Err(StoreError::SchemaVersion { found, known: VERSION }),
         None => {}
     }
@@ -38,6 +42,15 @@ async fn create_locked(connection: &PostgresConnection, schema: &str) -> Result<
     run(connection, SCHEMA).await?;
     run(connection, "CREATE TABLE schema_version (version BIGINT NOT NULL)").await?;
     run(connection, &format!("INSERT INTO schema_version (version) VALUES ({VERSION})")).await?;
+    add_bus(connection).await
+}
+
+async fn add_bus(connection: &PostgresConnection) -> Result<(), StoreError> {
+    let sql = "SELECT to_regclass('bus_turn') IS NULL";
+    let row = connection.client.query_one(sql, &[]).await.map_err(PostgresError::from)?;
+    if row.get(0) {
+        run(connection, BUS).await?;
+    }
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use super::connection::{PostgresConnection, TIMEOUT};
 use super::error::PostgresError;
 use super::read_batch::ReadBatch;
 use super::reconnect::{PostgresDatabase, Reconnecting};
-use super::schema;
+use super::{pooler, schema};
 use super::tls::PostgresTls;
 use super::writer::{self, PostgresClock, PostgresWriter};
 use crate::queue::WorkQueue;
@@ -84,6 +84,7 @@ impl PostgresStore {
 /// The first connection creates the tables.
 async fn first(database: &PostgresDatabase) -> Result<PostgresConnection, StoreError> {
     let connection = database.connect().await?;
+    pooler::refuse(&database.address, &database.tls).await?;
     schema::create(&connection, &database.address.schema).await?;
     Ok(connection)
 }

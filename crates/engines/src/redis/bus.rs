@@ -7,7 +7,7 @@
 use super::address::RedisAddress;
 use super::socket::{self, ask};
 use crate::options::BusOptions;
-use crate::remote::{BusFrame, BusProtocol, BusSocket, Host, RemoteBus, broken};
+use crate::remote::{BusFrame, BusProtocol, BusSocket, Host, RemoteBus, SocketLink, broken};
 use bytes::BytesMut;
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub fn open(
     options: &BusOptions<'_>,
     receiver: Arc<dyn BusReceiver>,
 ) -> Result<RemoteBus, BusError> {
-    RemoteBus::open(RedisProtocol(RedisAddress::parse(url)?), options, receiver)
+    RemoteBus::open(SocketLink::new(RedisProtocol(RedisAddress::parse(url)?)), options, receiver)
 }
 
 struct RedisProtocol(RedisAddress);

@@ -1,9 +1,8 @@
 //! The bus on a server, as the node sees it: accepts messages and subscriptions, never waits. `connection` does the
 //! rest.
 
-use super::connection;
+use super::connection::{self, BusLink};
 use super::outbox::Outbox;
-use super::protocol::BusProtocol;
 use super::reader::BusDelivery;
 use super::shared::{RemoteShared, unavailable};
 use crate::options::BusOptions;
@@ -20,14 +19,16 @@ const LOSS_KIND: &str = "_bus";
 
 pub struct RemoteBus {
     name: &'static str,
+    /// Other programs can listen on its server to what is published for them.
+    reaches_services: bool,
     shared: Arc<RemoteShared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl RemoteBus {
     /// Returns when the server was reached, so that a wrong address fails at once.
-    pub fn open<P: BusProtocol>(
-        protocol: P,
+    pub fn open<L: BusLink>(
+        link: L,
         options: &BusOptions<'_>,
         receiver: Arc<dyn BusReceiver>,
     ) -> Result<RemoteBus, BusError> {
@@ -44,11 +45,11 @@ impl RemoteBus {
         let (socket, receiving) = (shared.clone(), shared.clone());
         let threads = vec![
             spawn("bus", move || {
-                runtime.block_on(connection::run(&socket, protocol, deliveries, reached));
+                runtime.block_on(connection::run(&socket, link, deliveries, reached));
             })?,
             spawn("bus-in", move || hand_over(&receiving, &*receiver, waiting))?,
         ];
-        let bus = RemoteBus { name: P::NAME, shared, threads: Mutex::new(threads) };
+        let bus = RemoteBus { name: L::NAME, reaches_services: L::REACHES_SERVICES, shared, threads: Mutex::new(threads) };
         match answer.recv() {
             Ok(Ok(())) => Ok(bus),
             Ok(Err(error)) => Err(unavailable(Arc::new(error))),
@@ -117,7 +118,7 @@ impl Bus for RemoteBus {
     }
 
     fn reaches_services(&self) -> bool {
-        true
+        self.reaches_services
     }
 
     fn is_full(&self) -> bool {

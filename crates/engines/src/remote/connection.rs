@@ -24,7 +24,7 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// A server that sends nothing for this long is down; so is one that reads nothing.
-const SILENCE: Duration = Duration::from_secs(15);
+pub const SILENCE: Duration = Duration::from_secs(15);
 /// How long a subscription waits for a server that is down: long enough for a restart.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long a stopping bus waits for the server to accept its last messages.
@@ -35,36 +35,91 @@ const FRAME_BYTES: usize = 64 * 1024 * 1024;
 
 type FirstConnect = std::sync::mpsc::Sender<io::Result<()>>;
 
-pub async fn run<P: BusProtocol>(
+/// How an engine connects to its server, and how the outbox and what arrives cross a connection.
+pub trait BusLink: Send + 'static {
+    const NAME: &'static str;
+    /// Other programs can listen on the server to what is published for them.
+    const REACHES_SERVICES: bool;
+    type Connection;
+
+    /// Connects to the first server that accepts the node.
+    fn connect(&mut self) -> impl Future<Output = io::Result<Self::Connection>>;
+
+    /// Sends and receives until the connection breaks, or until the last ping of a stopping bus was answered.
+    fn transfer(
+        &mut self,
+        connection: Self::Connection,
+        shared: &RemoteShared,
+        has_lost: bool,
+        deliveries: &mpsc::Sender<BusDelivery>,
+    ) -> impl Future<Output = io::Result<()>>;
+}
+
+/// The link to a server with a protocol of its own.
+pub struct SocketLink<P> {
+    protocol: P,
+    reader: FrameReader,
+}
+
+impl<P: BusProtocol> SocketLink<P> {
+    pub fn new(protocol: P) -> SocketLink<P> {
+        SocketLink { protocol, reader: FrameReader::default() }
+    }
+}
+
+impl<P: BusProtocol> BusLink for SocketLink<P> {
+    const NAME: &'static str = P::NAME;
+    const REACHES_SERVICES: bool = true;
+    type Connection = (BusSocket, BytesMut);
+
+    async fn connect(&mut self) -> io::Result<(BusSocket, BytesMut)> {
+        connect(&mut self.protocol).await
+    }
+
+    async fn transfer(
+        &mut self,
+        (socket, input): (BusSocket, BytesMut),
+        shared: &RemoteShared,
+        has_lost: bool,
+        deliveries: &mpsc::Sender<BusDelivery>,
+    ) -> io::Result<()> {
+        let stream = random();
+        self.reader.reassembler.own = stream;
+        let writer = FrameWriter::new(stream, has_lost.then(|| shared.loss_subject.clone()));
+        let (incoming, outgoing) = tokio::io::split(socket);
+        tokio::select! {
+            received = receive::<P>(shared, &mut self.reader, deliveries, incoming, input) => received,
+            sent = send(shared, &mut self.protocol, writer, outgoing) => sent,
+            () = stopped(shared) => Ok(()),
+        }
+    }
+}
+
+pub async fn run<L: BusLink>(
     shared: &RemoteShared,
-    mut protocol: P,
+    mut link: L,
     deliveries: mpsc::Sender<BusDelivery>,
     reached: FirstConnect,
 ) {
-    let mut reader = FrameReader::default();
     let mut pause = FIRST_PAUSE;
     let mut is_reconnect = false;
     let mut away = Disconnected::new(shared, &deliveries);
     while !shared.is_stopping() {
-        match away.during(connect(&mut protocol)).await {
-            Ok((socket, input)) => {
+        match away.during(link.connect()).await {
+            Ok(connection) => {
                 if is_reconnect {
-                    tracing::info!(bus = P::NAME, "bus reconnected");
+                    tracing::info!(bus = L::NAME, "bus reconnected");
                 }
-                let stream = random();
-                reader.reassembler.own = stream;
                 let has_lost = shared.outbox().connect(is_reconnect);
                 let _ = reached.send(Ok(()));
-                let writer = FrameWriter::new(stream, has_lost.then(|| shared.loss_subject.clone()));
                 let began = Instant::now();
                 shared.note_received();
-                let ended =
-                    transfer(shared, &mut protocol, writer, &mut reader, &deliveries, socket, input).await;
+                let ended = link.transfer(connection, shared, has_lost, &deliveries).await;
                 let failed = shared.outbox().disconnect();
                 away = Disconnected::new(shared, &deliveries);
                 shared.counts.failed.fetch_add(failed as u64, Ordering::Relaxed);
                 if let Err(error) = ended {
-                    tracing::warn!(bus = P::NAME, %error, failed, "bus connection lost");
+                    tracing::warn!(bus = L::NAME, %error, failed, "bus connection lost");
                 }
                 is_reconnect = true;
                 if began.elapsed() > LONGEST_PAUSE {
@@ -75,7 +130,7 @@ pub async fn run<P: BusProtocol>(
                 let _ = reached.send(Err(error));
                 return;
             }
-            Err(error) => tracing::debug!(bus = P::NAME, %error, "bus still unreachable"),
+            Err(error) => tracing::debug!(bus = L::NAME, %error, "bus still unreachable"),
         }
         if !shared.is_stopping() {
             // Jitter, so that nodes do not reconnect at the same moment.
@@ -128,28 +183,12 @@ async fn connect<P: BusProtocol>(protocol: &mut P) -> io::Result<(BusSocket, Byt
     outcome
 }
 
-fn random() -> u64 {
+pub fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-async fn transfer<P: BusProtocol>(
-    shared: &RemoteShared,
-    protocol: &mut P,
-    writer: FrameWriter,
-    reader: &mut FrameReader,
-    deliveries: &mpsc::Sender<BusDelivery>,
-    socket: BusSocket,
-    input: BytesMut,
-) -> io::Result<()> {
-    let (incoming, outgoing) = tokio::io::split(socket);
-    tokio::select! {
-        received = receive::<P>(shared, reader, deliveries, incoming, input) => received,
-        sent = send(shared, protocol, writer, outgoing) => sent,
-        () = stopped(shared) => Ok(()),
-    }
-}
-
-async fn stopped(shared: &RemoteShared) {
+/// The bus stops, and the server has had time to accept its last messages.
+pub async fn stopped(shared: &RemoteShared) {
     while !shared.is_stopping() {
         shared.ending.notified().await;
     }

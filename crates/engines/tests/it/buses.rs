@@ -3,6 +3,7 @@
 
 use crate::server;
 use crate::server::{PATIENCE, Server};
+use crate::table_reader::Reader;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -172,6 +173,12 @@ fn a_burst_arrives_in_order(server: &Server) {
         listener.receiver.until("the last", |received| numbers(received, "burst").contains(&9_999));
     assert_eq!(numbers(&received, "burst"), (0..10_000).collect::<Vec<_>>());
     assert!(!has_lost(&received));
+    // Postgres delivers a message before it answers the sender.
+    let until = std::time::Instant::now() + PATIENCE;
+    while sender.bus.counts().sent < 10_000 {
+        assert!(std::time::Instant::now() < until, "the sender has no answer");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let (sending, receiving) = (sender.bus.counts(), listener.bus.counts());
     assert_eq!((sending.sent, sending.failed, receiving.received, receiving.losses), (10_000, 0, 10_000, 0));
 }
@@ -209,12 +216,11 @@ fn messages_without_a_prefix_are_ignored(server: &Server, publish_raw: fn(&Serve
     assert!(!has_lost(&received));
 }
 
-/// The server must be one that soon closes the connection of a slow reader.
-fn a_node_that_is_too_slow_learns_of_the_loss(server: Server) {
+/// The server must be one that soon closes the connection of a slow reader, or drops what it keeps for it: less than `enough`.
+fn a_node_that_is_too_slow_learns_of_the_loss(server: Server, enough: usize) {
     let listener = Node::listening(&server.url(), "n1", &[subject("A")]);
     let sender = Node::new(&server.url(), "n2");
     listener.receiver.is_blocked.store(true, Ordering::SeqCst);
-    let enough = 64 * 1024 * 1024;
     let mut sent = 0;
     while sent < enough {
         while sender.bus.is_full() {
@@ -367,7 +373,7 @@ mod nats {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "max_pending: 2097152\nwrite_deadline: \"1s\"\n").unwrap();
         let server = Server::nats_with(&["-c", file.path().to_str().unwrap()]);
-        super::a_node_that_is_too_slow_learns_of_the_loss(server);
+        super::a_node_that_is_too_slow_learns_of_the_loss(server, 64 * 1024 * 1024);
     }
 
     #[test]
@@ -446,7 +452,7 @@ mod redis {
     #[test]
     fn a_node_that_is_too_slow_learns_of_the_loss() {
         let server = Server::redis_with(&["--client-output-buffer-limit", "pubsub 2mb 0 0"]);
-        super::a_node_that_is_too_slow_learns_of_the_loss(server);
+        super::a_node_that_is_too_slow_learns_of_the_loss(server, 64 * 1024 * 1024);
     }
 
     #[test]
@@ -470,5 +476,93 @@ mod redis {
         assert!(!node.bus.subscribe(vec![subject("B").into()], Ticket(2)));
         node.receiver
             .until("the refusal", |received| received.contains(&Received::Confirmed(Ticket(2), false)));
+    }
+}
+
+mod postgres {
+    use super::*;
+
+    fn publish_raw(server: &Server, _: &str, bytes: &[u8]) {
+        let text = String::from_utf8_lossy(bytes).replace('\0', "");
+        for lane in 0..32 {
+            // FNV-1a of the schema, as the lanes have it.
+            let schema = server.url().rsplit('=').next().unwrap().to_owned();
+            let hash = schema.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+            });
+            Reader::new(&server.url()).run(&format!("NOTIFY tavern_bus_{hash:016x}_{lane}, '{text}'"));
+        }
+    }
+
+    #[test]
+    fn a_restarted_server_is_subscribed_to_again() {
+        super::a_restarted_server_is_subscribed_to_again(Server::postgres());
+    }
+
+    #[test]
+    fn while_the_server_is_away_messages_fail_and_no_caller_waits_long() {
+        super::while_the_server_is_away_messages_fail_and_no_caller_waits_long(Server::postgres());
+    }
+
+    #[test]
+    fn a_burst_arrives_in_order() {
+        super::a_burst_arrives_in_order(&Server::on_shared_postgres());
+    }
+
+    #[test]
+    fn a_long_message_arrives_whole() {
+        super::a_long_message_arrives_whole(&Server::on_shared_postgres());
+    }
+
+    #[test]
+    fn messages_without_a_prefix_are_ignored() {
+        super::messages_without_a_prefix_are_ignored(&Server::on_shared_postgres(), publish_raw);
+    }
+
+    #[test]
+    fn messages_lost_with_a_connection_are_reported() {
+        super::messages_lost_with_a_connection_are_reported(&Server::on_shared_postgres());
+    }
+
+    #[test]
+    fn a_node_that_is_too_slow_learns_of_the_loss() {
+        super::a_node_that_is_too_slow_learns_of_the_loss(Server::on_shared_postgres(), 160 * 1024 * 1024);
+    }
+
+    #[test]
+    fn messages_on_all_lanes_arrive_in_order() {
+        let server = Server::on_shared_postgres();
+        let (listener, sender) = (Node::new(&server.url(), "n1"), Node::new(&server.url(), "n2"));
+        let wide = Subject::everything("p").unwrap();
+        assert!(!listener.bus.subscribe(vec![wide.into()], Ticket(1)));
+        listener.receiver.until("confirmed", |received| received.len() == 1);
+        // Alone, a few together, many together: notifications, and batches of the ring on some lanes and on all.
+        let mut n = 0;
+        for size in [1, 1, 3, 8, 40, 500, 2, 1, 40] {
+            let messages = (n..n + size).map(|n| sender.message(&(n % 50).to_string(), n, 200));
+            sender.bus.publish(messages.collect());
+            n += size;
+        }
+        let numbers = |received: &[Received]| -> Vec<u64> {
+            let number = |one: &Received| if let Received::Message(one) = one { Some(one.n) } else { None };
+            received.iter().filter_map(number).collect()
+        };
+        let received = listener.receiver.until("all", |received| numbers(received).len() as u64 == n);
+        assert_eq!(numbers(&received), (0..n).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_quiet_ring_becomes_empty() {
+        let server = Server::on_shared_postgres();
+        let listener = Node::listening(&server.url(), "n1", &[subject("A")]);
+        let sender = Node::new(&server.url(), "n2");
+        sender.bus.publish(vec![sender.message("A", 1, 100_000)]);
+        listener.receiver.until("the message", |received| numbers(received, "A") == [1]);
+        let tables = Reader::new(&server.url());
+        let rows = "SELECT (SELECT count(*) FROM bus_batches_0) + (SELECT count(*) FROM bus_batches_1) + (SELECT count(*) FROM bus_batches_2)";
+        assert_eq!(tables.number(rows), 1);
+        (0..4).for_each(|_| tables.run("SELECT bus_rotate(1000000000, 0)"));
+        assert_eq!(tables.number(rows), 0);
+        assert_eq!(tables.number("SELECT turn FROM bus_turn"), 3, "an empty ring rests");
     }
 }

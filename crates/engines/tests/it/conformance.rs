@@ -25,6 +25,7 @@ test_bus!(local_bus, Folder::new(), &[]);
 test_bus!(nats_bus, Served::new(&NATS), &[]);
 test_bus!(redis_bus, Served::new(&REDIS), &[]);
 test_bus!(redis_cluster_bus, Clustered::new(), &[]);
+test_bus!(postgres_bus, Database::new(), &[]);
 
 /// A folder. Each opening has its own threads and connections, like another process.
 struct Folder {
@@ -77,6 +78,12 @@ impl StoreUnderTest for Database {
 
     fn clock(&self) -> &ManualClock {
         &self.clock
+    }
+}
+
+impl BusUnderTest for Database {
+    fn open(&self, node: &str, receiver: Arc<dyn BusReceiver>) -> Arc<dyn Bus> {
+        server::open(&self.url, "tavern", node, receiver).unwrap()
     }
 }
 

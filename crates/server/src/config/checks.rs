@@ -2,7 +2,6 @@
 //! to write instead.
 
 use super::kinds::KINDS;
-use super::place::check_bus;
 use super::sections::TopLevel;
 use super::values::Values;
 use super::{Cidr, Config, ConfigValue, ServerMode, TlsFiles, ValueSource};
@@ -97,7 +96,6 @@ pub(super) fn tls(values: &mut Values, top: &TopLevel) -> Option<TlsFiles> {
 /// Checks the configuration as a whole. `for_server` requires what only a server needs.
 pub(super) fn check(values: &mut Values, config: &Config, for_server: bool) {
     if for_server {
-        check_bus(values, &config.store);
         check_secrets(values, config);
     }
     check_texts(values, config);

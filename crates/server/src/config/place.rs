@@ -1,5 +1,5 @@
 //! Addresses, data folder, store, bus and node name. Some are derived from others: a folder implies a SQLite store in it, a
-//! Redis store implies its own bus.
+//! store on a server is also the bus.
 
 use super::sections::TopLevel;
 use super::values::Values;
@@ -29,7 +29,7 @@ const REDIS: [&str; 6] = [
     "rediss-cluster://",
 ];
 const STORES: &str = "sqlite:FOLDER, redis://HOST:PORT or postgres://HOST/DATABASE";
-const BUSES: &str = "local, redis://HOST:PORT or nats://HOST:PORT";
+const BUSES: &str = "local, postgres://HOST/DATABASE, redis://HOST:PORT or nats://HOST:PORT";
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 pub(super) fn places(values: &mut Values, top: &TopLevel) -> Addresses {
@@ -129,28 +129,20 @@ fn check_folder(values: &mut Values, folder: &str) {
 
 fn bus(values: &mut Values, top: &TopLevel, store: &str) -> String {
     if let Some(bus) = &top.bus {
-        let known = ["nats://", "tls://"];
+        let known = ["nats://", "tls://", "postgres://", "postgresql://"];
         let known = known.iter().chain(&REDIS).any(|scheme| bus.starts_with(scheme));
         if !known && bus != "local" {
             values.fail("bus", format!("bus = {:?} must be one of {BUSES}", without_password(bus)));
         }
         return bus.clone();
     }
-    // Redis can be store and bus; Postgres cannot be a bus.
-    let (bus, origin) = if store.starts_with("redis") {
+    let (bus, origin) = if ["redis", "postgres"].iter().any(|kind| store.starts_with(kind)) {
         (store.to_owned(), ValueSource::Derived("store".into()))
     } else {
         ("local".to_owned(), ValueSource::Default)
     };
     values.show("bus", json!(without_password(&bus)), origin);
     bus
-}
-
-/// Only servers need a bus.
-pub(super) fn check_bus(values: &mut Values, store: &str) {
-    if store.starts_with("postgres") && values.given("bus").is_none() {
-        values.fail("store", format!("a Postgres store needs a bus: set bus to one of {BUSES}"));
-    }
 }
 
 fn node(values: &mut Values, top: &TopLevel, listen: SocketAddr) -> String {

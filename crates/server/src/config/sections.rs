@@ -151,7 +151,7 @@ section! {
         data: String = KeySchema::text("./tavern-data");
         /// The store: sqlite:FOLDER, redis://… or postgres://…; by default SQLite in the data folder.
         store: Option<String> = absent(Type::Link).example("\"postgres://tavern@db/app?sslmode=verify-full\"");
-        /// The bus that connects the nodes: local, redis://… or nats://…; by default the Redis of the store, else
+        /// The bus that connects the nodes: local, postgres://…, redis://… or nats://…; by default the server of the store, else
         /// local.
         bus: Option<String> = absent(Type::Link).example("\"nats://bus:4222\"");
         /// The name of this node. It must stay the same across restarts. By default host name and port.

@@ -121,8 +121,18 @@ fn data_and_store_set_the_same_folder() {
     assert_eq!(store("data = \"/d\"", &[("store", "sqlite:/s")]), ("sqlite:/s".into(), "/s".into(), 0));
     assert_eq!(store("", &[("store", "sqlite:/s"), ("data", "/d")]).2, 1);
     assert_eq!(store("", &[("store", "mysql://x")]).2, 1);
-    assert_eq!(store("", &[("store", "postgres://x/y")]).2, 1, "needs a bus");
+    assert_eq!(store("", &[("store", "postgres://x/y"), ("data", "/d")]).2, 0);
     assert_eq!(store("", &[("store", "postgres://x/y"), ("bus", "nats://z"), ("data", "/d")]).2, 0);
+}
+
+#[test]
+fn a_store_on_a_server_is_also_the_bus() {
+    let bus = |given: &[(&str, &str)]| load(ServerMode::Dev, "", &[], given).config.bus;
+    assert_eq!(bus(&[("store", "postgres://x/y?schema=z")]), "postgres://x/y?schema=z");
+    assert_eq!(bus(&[("store", "redis://x")]), "redis://x?prefix=tavern");
+    assert_eq!(bus(&[("store", "postgres://x/y"), ("bus", "local")]), "local");
+    assert_eq!(bus(&[("bus", "postgresql://x/y")]), "postgresql://x/y");
+    assert_eq!(bus(&[]), "local");
 }
 
 #[test]

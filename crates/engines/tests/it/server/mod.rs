@@ -21,12 +21,15 @@ const SUPERVISOR: &str = r#"folder=$(mktemp -d) && cd "$folder" || exit 1
 "$@" >log 2>&1 &
 server=$!
 cat >/dev/null
-kill -9 "$server" 2>/dev/null
+kill -"${STOP_SIGNAL:-9}" "$server" 2>/dev/null
+wait "$server"
 rm -rf "$folder""#;
 
 pub struct Server {
     scheme: &'static str,
     pub port: u16,
+    /// What its address has behind the port.
+    path: String,
     command: Vec<String>,
     warden: Mutex<Option<Child>>,
 }
@@ -68,14 +71,42 @@ impl Server {
         Server::begin("redis-sentinel", port, vec!["sh".into(), "-c".into(), script])
     }
 
+    /// A Postgres of its own that keeps its data when it is killed and started again.
+    pub fn postgres() -> Server {
+        let port = free_port();
+        let mut command: Vec<String> = Vec::new();
+        if rustix::process::geteuid().is_root() {
+            // Postgres refuses to run as root.
+            let user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"];
+            command.extend(user.map(str::to_owned));
+        }
+        let script = "PATH=$PATH:$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
+            test -d /tmp/$1 || initdb -D /tmp/$1 -U postgres -A trust -E UTF8 --locale=C -N >/dev/null
+            exec postgres -D /tmp/$1 -k /tmp/$1 -p $2 -c listen_addresses=127.0.0.1 -c fsync=off";
+        let folder = format!("tavern-bus-{}-{port}", std::process::id());
+        command.extend(["sh", "-c", script, "postgres", &folder, &port.to_string()].map(str::to_owned));
+        Server::begin("postgres", port, command)
+    }
+
+    /// An unused schema on the Postgres of this binary.
+    pub fn on_shared_postgres() -> Server {
+        static SCHEMAS: AtomicU16 = AtomicU16::new(0);
+        let path = format!("/postgres?schema=bus_{}", SCHEMAS.fetch_add(1, Ordering::Relaxed));
+        let port = crate::postgres_server::shared().port;
+        Server { scheme: "postgres", port, path, command: Vec::new(), warden: Mutex::default() }
+    }
+
     fn begin(scheme: &'static str, port: u16, command: Vec<String>) -> Server {
-        let server = Server { scheme, port, command, warden: Mutex::default() };
+        let path = if scheme == "postgres" { "/postgres" } else { "" }.to_owned();
+        let server = Server { scheme, port, path, command, warden: Mutex::default() };
         server.start();
         server
     }
 
     pub fn start(&self) {
         let warden = Command::new("sh")
+            // Postgres then ends its other processes too, without a shutdown.
+            .env("STOP_SIGNAL", if self.scheme == "postgres" { "QUIT" } else { "9" })
             .args(["-c", SUPERVISOR, "supervisor"])
             .args(&self.command)
             .stdin(Stdio::piped())
@@ -83,10 +114,19 @@ impl Server {
             .expect("a shell starts");
         *self.warden.lock().unwrap() = Some(warden);
         let until = Instant::now() + PATIENCE;
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        while !self.accepts() {
             assert!(Instant::now() < until, "{} does not answer", self.command[0]);
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    fn accepts(&self) -> bool {
+        if self.scheme != "postgres" {
+            return TcpStream::connect(("127.0.0.1", self.port)).is_ok();
+        }
+        // It listens before it is ready.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(tokio_postgres::connect(&self.url(), tokio_postgres::NoTls)).is_ok()
     }
 
     /// Kills it without a shutdown.
@@ -97,7 +137,8 @@ impl Server {
     }
 
     pub fn url(&self) -> String {
-        format!("{}://127.0.0.1:{}", self.scheme, self.port)
+        let user = if self.scheme == "postgres" { "postgres@" } else { "" };
+        format!("{}://{user}127.0.0.1:{}{}", self.scheme, self.port, self.path)
     }
 
     pub fn open(&self, prefix: &str, node: &str, inbox: Arc<dyn BusReceiver>) -> Arc<dyn Bus> {
@@ -108,6 +149,10 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
+        if self.scheme == "postgres" && !self.command.is_empty() {
+            let folder = format!("/tmp/tavern-bus-{}-{}", std::process::id(), self.port);
+            let _ = std::fs::remove_dir_all(folder);
+        }
     }
 }
 

@@ -1,0 +1,112 @@
+//! The text of a notification: `stream.serial.kind.rest`. A stream is one connection of a node, chosen at random; a serial
+//! counts its notifications on one lane, so that a listener sees a hole. Must hold: a notification is at most as long as
+//! Postgres accepts, and a text that no node wrote is not one.
+
+use super::lane::LANES;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+/// Postgres accepts payloads of less than 8,000 bytes.
+const TEXT_BYTES: usize = 7_999;
+/// The longest batch that travels in a notification: base64 makes four bytes out of three.
+pub const INLINE_BYTES: usize = (TEXT_BYTES - 64) / 4 * 3;
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Notice {
+    pub stream: u64,
+    pub serial: u64,
+    pub body: NoticeBody,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum NoticeBody {
+    /// Messages.
+    Batch(Vec<u8>),
+    /// Messages in the ring.
+    Stored { turn: u64, batch: u64 },
+    /// Earlier messages of this node, on another connection, may be lost. With the subject of the cluster's losses.
+    Loss(String),
+}
+
+/// Numbers the notifications of one connection.
+pub struct NoticeWriter {
+    stream: u64,
+    serials: [u64; LANES + 1],
+}
+
+impl NoticeWriter {
+    pub fn new(stream: u64) -> NoticeWriter {
+        NoticeWriter { stream, serials: [0; LANES + 1] }
+    }
+
+    /// The text of the next notification on a lane.
+    pub fn notice(&mut self, lane: usize, body: NoticeBody) -> String {
+        self.serials[lane] += 1;
+        Notice { stream: self.stream, serial: self.serials[lane], body }.write()
+    }
+}
+
+impl Notice {
+    pub fn write(&self) -> String {
+        let Notice { stream, serial, body } = self;
+        let (kind, rest) = match body {
+            NoticeBody::Batch(bytes) => ('m', STANDARD.encode(bytes)),
+            NoticeBody::Stored { turn, batch } => ('r', format!("{turn:x}.{batch:x}")),
+            NoticeBody::Loss(subject) => ('l', subject.clone()),
+        };
+        let text = format!("{stream:016x}.{serial:x}.{kind}.{rest}");
+        assert!(text.len() <= TEXT_BYTES, "a notification of {} bytes", text.len());
+        text
+    }
+
+    /// None: no node wrote it.
+    pub fn read(text: &str) -> Option<Notice> {
+        let number = |text: &str| u64::from_str_radix(text, 16).ok();
+        let mut parts = text.splitn(4, '.');
+        let (stream, serial) = (number(parts.next()?)?, number(parts.next()?)?);
+        let (kind, rest) = (parts.next()?, parts.next()?);
+        let body = match kind {
+            "m" => NoticeBody::Batch(STANDARD.decode(rest).ok()?),
+            "r" => {
+                let (turn, batch) = rest.split_once('.')?;
+                NoticeBody::Stored { turn: number(turn)?, batch: number(batch)? }
+            }
+            "l" => NoticeBody::Loss(rest.to_owned()),
+            _ => return None,
+        };
+        Some(Notice { stream, serial, body })
+    }
+
+    /// Whether a text is of this stream, before it is read.
+    pub fn is_of(text: &str, stream: u64) -> bool {
+        text.get(..16).is_some_and(|front| u64::from_str_radix(front, 16) == Ok(stream))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_is_read_as_it_was_written() {
+        let bodies = [
+            NoticeBody::Batch(vec![0xff; INLINE_BYTES]),
+            NoticeBody::Batch(Vec::new()),
+            NoticeBody::Stored { turn: 7, batch: u64::MAX },
+            NoticeBody::Loss("tavern._bus.%".into()),
+        ];
+        for body in bodies {
+            let notice = Notice { stream: 0xabc, serial: u64::MAX, body };
+            let text = notice.write();
+            assert!(Notice::is_of(&text, 0xabc) && !Notice::is_of(&text, 0xabd));
+            assert_eq!(Notice::read(&text), Some(notice));
+        }
+    }
+
+    #[test]
+    fn a_text_that_no_node_wrote_is_no_notice() {
+        for text in ["", "hello", "1.2.m.***", "1.2.r.5", "1.2.x.5", "1.2.m", "x.2.l.a", "1.-2.l.a"] {
+            assert_eq!(Notice::read(text), None, "{text}");
+        }
+    }
+}
