@@ -61,16 +61,15 @@ def test_a_healthy_cluster_on_postgres_alone(postgres, schema):
     assert found["cluster"] == ("ok", "2 nodes in the store, the same on the bus")
 
 
-def test_a_transaction_pooler_is_a_failure(postgres, schema, tmp_path):
+def test_a_transaction_pooler_is_a_failure(postgres, schema):
     port = free_port()
-    settings = tmp_path / "pgbouncer.ini"
-    settings.write_text(
-        f"[databases]\npostgres = host=127.0.0.1 port={postgres.port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
-        "auth_type = any\npool_mode = transaction\nunix_socket_dir =\n")
-    tmp_path.chmod(0o755)
+    text = (f"[databases]\npostgres = host=127.0.0.1 port={postgres.port} user=postgres\n"
+            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\npool_mode = transaction\nunix_socket_dir =\n"
+            "ignore_startup_parameters = extra_float_digits\n")
     program_path = shutil.which("pgbouncer", path=os.environ["PATH"] + ":/usr/sbin")
     assert program_path, "pgbouncer is not installed: run scripts/setup"
-    run = postgres.as_postgres(program_path, "-q", str(settings))
+    # The user of the database must be able to read the file.
+    run = postgres.as_postgres("sh", "-c", 'f=$(mktemp) && printf %s "$2" >"$f" && exec "$1" -q "$f"', "sh", program_path, text)
     with subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/") as pooler:
         try:
             url = postgres.url(schema).replace(str(postgres.port), str(port))

@@ -71,3 +71,4 @@ def test_the_postgres_permissions_are_sufficient(postgres):
         for login in ("tavern", "tavern_server"):
             url = f"postgres://{login}:pw@127.0.0.1:{postgres.port}/app"
             works(["--store", url, "--bus", nats.url])
+            works(["--store", url])

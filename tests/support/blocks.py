@@ -8,6 +8,7 @@ A marker is an HTML comment on the line before a code block, so readers do not s
     <!-- output -->          this block is what the block above prints; … stands for any text within a line, a line
                              with only … for any lines
     <!-- server: none -->    this document starts its own server, on 7400 and 7401
+    <!-- server: postgres -->  the server has a Postgres of its own; DATABASE_URL is its address for an application
 
 | option | meaning |
 |---|---|
@@ -25,6 +26,7 @@ import re
 
 MARKER = re.compile(r"^ {0,3}<!--\s*(run|save|output)\s*(?::\s*(.*?))?\s*-->\s*$")
 NO_SERVER = "<!-- server: none -->"
+POSTGRES = "<!-- server: postgres -->"
 FLAGS = {"background", "fails", "retry", "settled"}
 VALUES = {"expect", "until", "ready", "take"}
 

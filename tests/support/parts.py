@@ -14,6 +14,7 @@ OTHER_TOOLS = (
     "install/", "foreign/", "openapi/", "journeys/",
     # Go and C#.
     "tour/test_documents.py::test_the_examples_run[docs/guides/authentication.md]",
+    "tour/test_documents.py::test_the_examples_run[docs/guides/postgres-sql.md]",
     "tour/test_documents.py::test_the_examples_run[docs/clients/go.md]", "clients/test_go_client.py",
     "tour/test_documents.py::test_the_examples_run[docs/clients/csharp.md]", "clients/test_csharp_client.py",
 )

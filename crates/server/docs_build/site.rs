@@ -46,6 +46,7 @@ const SECTIONS: &[Section] = &[
             "docs/guides/parties.md",
             "docs/guides/events.md",
             "docs/guides/webhooks.md",
+            "docs/guides/postgres-sql.md",
             "docs/guides/redis-clients.md",
             "docs/guides/pusher.md",
             "docs/guides/local.md",

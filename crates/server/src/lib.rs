@@ -35,6 +35,7 @@ mod revocation;
 mod samples;
 mod settings;
 mod shard;
+mod sql_calls;
 mod store_client;
 mod store_times;
 mod supervisor;

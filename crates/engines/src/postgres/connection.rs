@@ -55,28 +55,8 @@ impl PostgresConnection {
         tls: &PostgresTls,
         notices: Arc<Notices>,
     ) -> Result<PostgresConnection, PostgresError> {
-        let opening = async {
-            let (client, mut io) = address.config.connect(tls.clone()).await?;
-            let driver = tokio::spawn(async move {
-                while let Some(message) = poll_fn(|context| io.poll_message(context)).await {
-                    match message {
-                        Ok(AsyncMessage::Notification(notice)) => {
-                            notices.push(notice.channel().to_owned(), notice.payload().to_owned());
-                        }
-                        Ok(_) => {}
-                        Err(error) => {
-                            tracing::debug!(%error, "postgres connection ended");
-                            break;
-                        }
-                    }
-                }
-                notices.close();
-            });
-            let connection = PostgresConnection { client, prepared: RefCell::default(), driver };
-            connection.client.batch_execute(&settings(&address.schema)).await?;
-            Ok(connection)
-        };
-        tokio::time::timeout(TIMEOUT, opening).await.map_err(|_| PostgresError::Timeout)?
+        let (client, driver) = connect(address, tls, notices).await?;
+        Ok(PostgresConnection { client, prepared: RefCell::default(), driver })
     }
 
     /// Sends all of them at once; returns the rows that each of them found, or the first error.
@@ -113,6 +93,35 @@ impl Drop for PostgresConnection {
     fn drop(&mut self) {
         self.driver.abort();
     }
+}
+
+/// Connects, and reads the connection until it ends.
+pub(super) async fn connect(
+    address: &PostgresAddress,
+    tls: &PostgresTls,
+    notices: Arc<Notices>,
+) -> Result<(Client, JoinHandle<()>), PostgresError> {
+    let opening = async {
+        let (client, mut io) = address.config.connect(tls.clone()).await?;
+        let driver = tokio::spawn(async move {
+            while let Some(message) = poll_fn(|context| io.poll_message(context)).await {
+                match message {
+                    Ok(AsyncMessage::Notification(notice)) => {
+                        notices.push(notice.channel().to_owned(), notice.payload().to_owned());
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        tracing::debug!(%error, "postgres connection ended");
+                        break;
+                    }
+                }
+            }
+            notices.close();
+        });
+        client.batch_execute(&settings(&address.schema)).await?;
+        Ok((client, driver))
+    };
+    tokio::time::timeout(TIMEOUT, opening).await.map_err(|_| PostgresError::Timeout)?
 }
 
 /// Every query is planned as a key lookup, even if the tables were small when it was planned. A node that is paused

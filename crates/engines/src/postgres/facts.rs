@@ -1,10 +1,10 @@
 //! What an operator should know about a Postgres server.
 
 use super::address::PostgresAddress;
+use super::bus::of_store;
 use super::error::PostgresError;
 use super::tls::PostgresTls;
 use super::value::get;
-use super::bus::of_store;
 use super::{connection, pooler, schema};
 use crate::fact::{CheckResult, StoreFacts, encryption};
 use tavern_store::{BusError, StoreError};
@@ -52,7 +52,10 @@ async fn inspect_bus(address: &PostgresAddress, tls: PostgresTls) -> Result<Vec<
     let row = found.map_err(PostgresError::from)?;
     let mut facts = vec![pooling(is_pooled), notifications(get::<f64>(&row, 0)?)];
     if get::<bool>(&row, 1)? {
-        facts.push(CheckResult::bad("writing", "a standby sends no notifications: use the address of the primary"));
+        facts.push(CheckResult::bad(
+            "writing",
+            "a standby sends no notifications: use the address of the primary",
+        ));
     }
     Ok(facts)
 }

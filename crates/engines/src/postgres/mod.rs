@@ -6,6 +6,7 @@
 
 mod address;
 mod bus;
+mod calls;
 mod change;
 mod connection;
 mod deadline;
@@ -37,5 +38,6 @@ mod value;
 mod writer;
 
 pub(crate) use bus::open as open_bus;
+pub use calls::{SqlCall, SqlCalls, SqlEvent};
 pub use facts::{bus_facts, facts};
 pub use store::PostgresStore;

@@ -9,6 +9,8 @@ use tokio_postgres::Client;
 const SCHEMA: &str = include_str!("schema.sql");
 /// The tables of the bus: younger than the others, and added to a schema that lacks them.
 const BUS: &str = include_str!("bus.sql");
+/// The functions for applications, likewise.
+const PUBLISH: &str = include_str!("publish.sql");
 /// Grows with every change of `schema.sql`.
 pub(super) const VERSION: u64 = 1;
 
@@ -29,7 +31,7 @@ async fn create_locked(connection: &PostgresConnection, schema: &str) -> Result<
     run(connection, &format!("SET LOCAL search_path TO {schema}, pg_temp")).await?;
     run(connection, &format!("SELECT pg_advisory_xact_lock(hashtextextended('tavern:{schema}', 0))")).await?;
     match version(&connection.client, schema).await? {
-        Some(VERSION) => return add_bus(connection).await,
+        Some(VERSION) => return add_younger(connection).await,
         Some(found) => return Err(StoreError::SchemaVersion { found, known: VERSION }),
         None => {}
     }
@@ -42,14 +44,16 @@ async fn create_locked(connection: &PostgresConnection, schema: &str) -> Result<
     run(connection, SCHEMA).await?;
     run(connection, "CREATE TABLE schema_version (version BIGINT NOT NULL)").await?;
     run(connection, &format!("INSERT INTO schema_version (version) VALUES ({VERSION})")).await?;
-    add_bus(connection).await
+    add_younger(connection).await
 }
 
-async fn add_bus(connection: &PostgresConnection) -> Result<(), StoreError> {
-    let sql = "SELECT to_regclass('bus_turn') IS NULL";
-    let row = connection.client.query_one(sql, &[]).await.map_err(PostgresError::from)?;
-    if row.get(0) {
-        run(connection, BUS).await?;
+async fn add_younger(connection: &PostgresConnection) -> Result<(), StoreError> {
+    for (table, script) in [("bus_turn", BUS), ("sql_calls", PUBLISH)] {
+        let sql = "SELECT to_regclass($1) IS NULL";
+        let row = connection.client.query_one(sql, &[&table]).await.map_err(PostgresError::from)?;
+        if row.get(0) {
+            run(connection, script).await?;
+        }
     }
     Ok(())
 }

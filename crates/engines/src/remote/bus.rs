@@ -49,7 +49,12 @@ impl RemoteBus {
             })?,
             spawn("bus-in", move || hand_over(&receiving, &*receiver, waiting))?,
         ];
-        let bus = RemoteBus { name: L::NAME, reaches_services: L::REACHES_SERVICES, shared, threads: Mutex::new(threads) };
+        let bus = RemoteBus {
+            name: L::NAME,
+            reaches_services: L::REACHES_SERVICES,
+            shared,
+            threads: Mutex::new(threads),
+        };
         match answer.recv() {
             Ok(Ok(())) => Ok(bus),
             Ok(Err(error)) => Err(unavailable(Arc::new(error))),

@@ -39,6 +39,16 @@ impl Core {
         publish_message(self, now, StampedPublish { space, channel, payload, json, author, history: None })
     }
 
+    /// The same for a message that is stored already.
+    pub fn publish_stored(&mut self, now: Time, channel: &[u8], payload: &[u8], stamp: HistoryStamp) -> u32 {
+        let (space, history) = (Namespace::Channel, Some(stamp));
+        publish_message(
+            self,
+            now,
+            StampedPublish { space, channel, payload, json: true, author: None, history },
+        )
+    }
+
     /// Passes the messages for other nodes to the bus. True: there were some.
     pub fn end_publishing(&mut self) -> bool {
         if self.effects.bus_messages.is_empty() {

@@ -11,6 +11,9 @@ use tavern_wire::record::{AttemptRecord, DeadLetterRecord, PublishReply, Subscri
 /// The owner and publisher when no API key is used.
 pub const ANONYMOUS_PUBLISHER: &str = "dev";
 
+/// The publisher of events that applications emit from SQL.
+pub const SQL_PUBLISHER: &str = "sql";
+
 /// The API key of a command, by its id. A topic or subscription belongs to the key that created it; an admin has the same
 /// rights as its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,6 +17,7 @@ use crate::random::SystemRandom;
 use crate::revocation;
 use crate::samples::Sampler;
 use crate::shard::worker::ShardStart;
+use crate::sql_calls::SqlMover;
 use crate::store_client::StoreClient;
 use crate::supervisor::{SupervisedTask, Supervisor};
 use crate::tls::TlsReloader;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Epoch;
 use tavern_engines::LogBounds;
+use tavern_engines::postgres::SqlCalls;
 use tavern_hub::{Node, Shard, ShardEvent};
 use tavern_store::{Commit, NodeChange};
 use tokio::sync::Notify;
@@ -140,6 +142,17 @@ fn start_tasks(
         ),
         supervisor.task_once("matchmaker", matchmaker::arrange(parts.topics.clone())),
     ];
+    if SqlCalls::has(&config.store) {
+        let mover = SqlMover {
+            config: config.clone(),
+            node: parts.node.clone(),
+            store: parts.store.clone(),
+            shards: parts.shards.clone(),
+            topics: parts.topics.clone(),
+            health: parts.health.clone(),
+        };
+        others.push(supervisor.task("sql-calls", mover.run()));
+    }
     if Practice::is_available(config) {
         let (practice, config) = (parts.practice.clone(), config.clone());
         others.push(supervisor.task("practice", async move { practice.run(&config).await }));

@@ -157,7 +157,8 @@ pub fn begin(
         return history::publish(api, shard, key, name, &message, once).map(BegunPublish::Stored);
     }
     let (answer, waiting) = oneshot::channel();
-    let input = HttpPublish { channel: name.into(), data: message.data.as_bytes().to_vec(), answer };
+    let input =
+        HttpPublish { channel: name.into(), data: message.data.as_bytes().to_vec(), history: None, answer };
     put(api, shard, ShardInput::Publish(Box::new(input)))?;
     Ok(BegunPublish::Delivered(waiting))
 }

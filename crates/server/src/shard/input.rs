@@ -9,7 +9,7 @@ use crate::unread_replies::ConnectionReplies;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tavern_domain::trace::TraceContext;
-use tavern_domain::{AddressGroup, ClientId, HistoryPosition, Identity, SessionKey};
+use tavern_domain::{AddressGroup, ClientId, HistoryPosition, HistoryStamp, Identity, SessionKey};
 use tavern_hub::PackedSession;
 use tavern_hub::{
     AuthorizeAnswer, AuthorizeQuery, CloseReason, LinkId, ServiceCommand, ShardEvent, ShardMessage,
@@ -227,6 +227,8 @@ pub struct HttpStream {
 pub struct HttpPublish {
     pub channel: Arc<str>,
     pub data: Vec<u8>,
+    /// Its place, when it is stored already.
+    pub history: Option<HistoryStamp>,
     pub answer: oneshot::Sender<u32>,
 }
 

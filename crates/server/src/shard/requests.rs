@@ -65,8 +65,11 @@ impl HttpRequests {
 
     pub fn publish(&mut self, state: &mut ShardState, publish: HttpPublish) {
         let name = publish.channel.as_bytes();
-        let receivers =
-            state.hub.core.publish(state.now, Namespace::Channel, name, &publish.data, true, None);
+        let (core, now) = (&mut state.hub.core, state.now);
+        let receivers = match publish.history {
+            None => core.publish(now, Namespace::Channel, name, &publish.data, true, None),
+            Some(stamp) => core.publish_stored(now, name, &publish.data, stamp),
+        };
         let _ = publish.answer.send(receivers);
     }
 

@@ -212,7 +212,8 @@ impl Transfer<'_> {
     }
 
     async fn notify(&self, (channels, texts): (Vec<String>, Vec<String>)) -> Result<(), PostgresError> {
-        let sql = "SELECT pg_notify(channel, text) FROM unnest($1::text[], $2::text[]) AS notice (channel, text)";
+        let sql =
+            "SELECT pg_notify(channel, text) FROM unnest($1::text[], $2::text[]) AS notice (channel, text)";
         self.connection.one(Statement::new(sql).with(channels).with(texts)).await.map(drop)
     }
 

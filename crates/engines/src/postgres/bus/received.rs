@@ -94,7 +94,11 @@ pub struct Arrival {
 pub enum ArrivedPart {
     Messages(Vec<BusPacket>),
     /// Batches of the ring, of one stream.
-    Stored { stream: u64, turn: u64, batches: Vec<u64> },
+    Stored {
+        stream: u64,
+        turn: u64,
+        batches: Vec<u64>,
+    },
     Lost,
 }
 

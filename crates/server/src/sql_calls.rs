@@ -1,0 +1,180 @@
+//! Moves what applications publish from SQL: messages into history and to subscribers, events into the log of topics. One
+//! server of the cluster does it; the others stand by.
+//! Must hold: calls are done in their order; a call is removed from the queue after it is stored, or before it is delivered
+//! to a channel without history; what is done again after a failure is recognised by its id.
+
+use crate::config::Config;
+use crate::health::NodeHealth;
+use crate::shard::Shards;
+use crate::shard::input::{HttpPublish, ShardInput};
+use crate::store_client::StoreClient;
+use crate::topics::TopicsApi;
+use anyhow::Context;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tavern_domain::HistoryStamp;
+use tavern_engines::postgres::{SqlCall, SqlCalls};
+use tavern_hub::Node;
+use tavern_hub::topics::{SQL_PUBLISHER, TopicCaller, TopicCommand};
+use tavern_store::{Commit, NewHistoryMessage, Writer};
+use tavern_wire::error::Refusal;
+use tavern_wire::json::event::{DATA_BYTES, PublishedEvent, stored};
+use tokio::sync::oneshot;
+
+/// How long it looks again and again after a call, before it goes to sleep.
+const LINGER: Duration = Duration::from_millis(50);
+/// Between two looks: doubled while nothing is found.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(16);
+/// After a failure.
+const RETRY: Duration = Duration::from_millis(500);
+/// Bytes of messages in one commit.
+const COMMIT_BYTES: usize = 4 << 20;
+/// All go through one shard, so that they arrive in their order on all channels.
+const SHARD: usize = 0;
+
+pub struct SqlMover {
+    pub config: Arc<Config>,
+    pub node: Arc<Node>,
+    pub store: Arc<StoreClient>,
+    pub shards: Shards,
+    pub topics: Arc<TopicsApi>,
+    pub health: Arc<NodeHealth>,
+}
+
+/// The number of a call, and why it was refused for good.
+type RefusedCall = (i64, String);
+
+impl SqlMover {
+    pub async fn run(self) {
+        while !self.health.is_stopping() {
+            if let Err(error) = self.lead().await {
+                // A standby whose server is ended, or a database that restarts.
+                tracing::warn!(error = format!("{error:#}"), "cannot move calls from SQL; trying again");
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    async fn lead(&self) -> anyhow::Result<()> {
+        let mut calls = SqlCalls::open(&self.config.store).await?;
+        calls.lead(self.config.limits.message_bytes, DATA_BYTES).await?;
+        tracing::info!("moving calls from SQL");
+        let (mut pause, mut found_at) = (FIRST_PAUSE, Instant::now());
+        loop {
+            let page = calls.page().await?;
+            if !page.is_empty() {
+                calls.wake().await?;
+                self.do_all(&mut calls, &page).await?;
+                (pause, found_at) = (FIRST_PAUSE, Instant::now());
+            } else if calls.is_asleep() {
+                calls.wait().await?;
+                (pause, found_at) = (FIRST_PAUSE, Instant::now());
+            } else if found_at.elapsed() < LINGER || !calls.sleep().await? {
+                // A transaction with calls may be open.
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
+    /// Messages first, then the events of each topic. Each part is removed when it is done: a failure repeats little.
+    async fn do_all(&self, calls: &mut SqlCalls, page: &[SqlCall]) -> anyhow::Result<()> {
+        let (mut messages, mut bytes) = (Vec::new(), 0);
+        for call in page.iter().filter(|call| call.event.is_none()) {
+            if bytes > 0 && bytes + call.data.len() > COMMIT_BYTES {
+                self.publish(calls, &std::mem::take(&mut messages)).await?;
+                bytes = 0;
+            }
+            bytes += call.data.len();
+            messages.push(call);
+        }
+        if !messages.is_empty() {
+            self.publish(calls, &messages).await?;
+        }
+        let mut topics: BTreeMap<&str, Vec<&SqlCall>> = BTreeMap::new();
+        for call in page.iter().filter(|call| call.event.is_some()) {
+            topics.entry(&call.name).or_default().push(call);
+        }
+        for events in topics.values() {
+            let mut refused = Vec::new();
+            self.emit(events, &mut refused).await?;
+            calls.remove(events, &refused).await?;
+        }
+        Ok(())
+    }
+
+    /// Stores the messages of channels with history in one commit, then delivers all.
+    async fn publish(&self, calls: &mut SqlCalls, messages: &[&SqlCall]) -> anyhow::Result<()> {
+        let new = |call: &&SqlCall| {
+            let keep = self.node.history_limits(call.name.as_bytes())?;
+            Some(NewHistoryMessage {
+                channel: call.name.as_str().into(),
+                // No other publisher has ids like these.
+                id: Some(format!("s\n{}", call.id).into()),
+                sender: None,
+                json: true,
+                body: call.data.as_bytes().into(),
+                keep,
+            })
+        };
+        let new: Vec<Option<NewHistoryMessage>> = messages.iter().map(new).collect();
+        let is_stored: Vec<bool> = new.iter().map(Option::is_some).collect();
+        let history: Vec<NewHistoryMessage> = new.into_iter().flatten().collect();
+        let mut stamps = Vec::new();
+        if !history.is_empty() {
+            let writer = Some(Writer::new(&self.config.node, self.node.epoch()));
+            let commit = Commit { writer, history, ..Commit::default() };
+            let receipt = self.store.commit(commit).await.context("cannot store messages")?;
+            let stamp = |position| HistoryStamp { position, at: receipt.time };
+            stamps.extend(receipt.history.iter().map(|appended| stamp(appended.position)));
+        }
+        calls.remove(messages, &[]).await?;
+        let mut stamps = stamps.into_iter();
+        for (call, is_stored) in messages.iter().zip(is_stored) {
+            while self.shards.queue(SHARD).is_full() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let (answer, _) = oneshot::channel();
+            let (channel, data) = (call.name.as_str().into(), call.data.as_bytes().to_vec());
+            let history = if is_stored { stamps.next() } else { None };
+            let publish = HttpPublish { channel, data, history, answer };
+            self.shards.force(SHARD, ShardInput::Publish(Box::new(publish)));
+        }
+        Ok(())
+    }
+
+    /// Events of one topic: all of them are stored, or each on its own when one is refused.
+    async fn emit(&self, run: &[&SqlCall], refused: &mut Vec<RefusedCall>) -> anyhow::Result<()> {
+        match self.append(run).await {
+            Ok(()) => Ok(()),
+            Err(refusal) if refusal.code.retry() => anyhow::bail!("{}", refusal.message),
+            Err(refusal) if run.len() == 1 => {
+                let (id, topic, reason) = (run[0].id, &run[0].name, refusal.message.into_owned());
+                tracing::error!(id, topic, reason, "an event from SQL was refused; it is in sql_refused");
+                refused.push((id, reason));
+                Ok(())
+            }
+            Err(_) => {
+                for call in run.chunks(1) {
+                    Box::pin(self.emit(call, refused)).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn append(&self, run: &[&SqlCall]) -> Result<(), Refusal> {
+        let event = |call: &&SqlCall| {
+            let event = call.event.as_ref()?;
+            let id = event.id.clone().unwrap_or_else(|| format!("sql:{}", call.id));
+            Some(PublishedEvent { id: Some(id), body: stored(&event.kind, None, call.at_ms, &call.data) })
+        };
+        let topic = run[0].name.as_str().into();
+        let publish =
+            TopicCommand::Publish { topic, once: None, events: run.iter().filter_map(event).collect() };
+        let caller = TopicCaller { id: SQL_PUBLISHER.into(), admin: false };
+        self.topics.run(&caller, publish).await.map(drop)
+    }
+}

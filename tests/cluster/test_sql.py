@@ -1,0 +1,232 @@
+"""Publishing from SQL: what commits is delivered once and in order, what does not is not; wrong calls fail at once."""
+import contextlib
+import json
+import os
+import random
+import threading
+import time
+
+import psycopg
+import pytest
+
+from control.service import Service
+from support.json_client import Socket
+from support.process import until
+
+CONFIG = """
+[sessions]
+resume_ms = 500
+drain_ms = 1000
+[nodes]
+heartbeat_ms = 300
+lease_ms = 2000
+[kinds.chat]
+history_messages = 10000
+"""
+ONLY = pytest.mark.only("postgres+postgres", "postgres+nats", reason="the functions are in Postgres")
+
+
+# A campaign kills more often, and then Postgres itself too: SQL_KILLS=500.
+KILLS = int(os.environ.get("SQL_KILLS", "30"))
+
+
+class World:
+    def __init__(self, combination, settings, servers):
+        self.postgres, self.servers = combination.engines.server("postgres"), servers
+        self.schema = settings.options[1].split("schema=")[1].split("&")[0]
+        self.url = f"postgres://postgres@127.0.0.1:{self.postgres.port}/postgres"
+
+    def connect(self):
+        return psycopg.connect(self.url, options=f"-c search_path={self.schema}", autocommit=True)
+
+    def queued(self):
+        return int(self.postgres.sql(f"SELECT count(*) FROM {self.schema}.sql_calls"))
+
+    def ask(self, method, path, status=200, **body):
+        """Of a server that runs: another one may just be killed."""
+        running = [server for server in self.servers if server.process.poll() is None]
+        with Service(running[0]) as service:
+            return service.call(method, path, status, **body)
+
+    def events(self, topic):
+        """The data of the events of a topic, in order."""
+        found, after = [], "0"
+        while after is not None:
+            page = self.ask("GET", f"/topics/{topic}/events?after={after}&limit=1000")
+            found += [event["data"] for event in page["events"]]
+            after = page["next"]
+        return found
+
+    def history(self, channel):
+        found, after, more = [], 0, True
+        while more:
+            page = self.ask("GET", f"/channels/{channel.replace('#', '%23')}/history?limit=1000&after={after}")
+            found, more = found + page["messages"], page["more"]
+            after = found[-1]["offset"] if found else 0
+        return [message["data"] for message in found]
+
+
+@pytest.fixture
+def world(combination):
+    with combination.settings() as settings, settings.server(CONFIG) as a, settings.server(CONFIG) as b:
+        yield World(combination, settings, [a, b])
+
+
+@ONLY
+def test_what_commits_is_delivered_in_order_and_what_does_not_is_not(world):
+    a, b = world.servers
+    with Socket(a, user="ann") as ann, Socket(b, user="bob") as bob, world.connect() as app:
+        for socket in (ann, bob):
+            socket.ok("subscribe", channel="room#1")
+            socket.ok("subscribe", channel="chat#1")
+        with app.transaction():
+            for n in range(3):
+                app.execute("SELECT publish('room#1', %s)", [json.dumps({"n": n})])
+                app.execute("SELECT publish('chat#1', %s)", [json.dumps({"n": n})])
+                app.execute("SELECT emit('orders', 'made', %s)", [json.dumps({"n": n})])
+        with pytest.raises(ZeroDivisionError), app.transaction():
+            app.execute("SELECT publish('room#1', '\"never\"')")
+            app.execute("SELECT emit('orders', 'made', '\"never\"')")
+            raise ZeroDivisionError
+        app.execute("SELECT publish('room#1', '\"last\"')")
+        for socket in (ann, bob):
+            events = [socket.event() for _ in range(7)]
+            on = lambda channel: [event["data"] for event in events if event["channel"] == channel]
+            assert on("chat#1") == [{"n": 0}, {"n": 1}, {"n": 2}]
+            assert on("room#1") == [{"n": 0}, {"n": 1}, {"n": 2}, "last"]
+        assert world.history("chat#1") == [{"n": 0}, {"n": 1}, {"n": 2}]
+        assert world.events("orders") == [{"n": 0}, {"n": 1}, {"n": 2}]
+        until(lambda: world.queued() == 0, "the queue is empty")
+
+
+@ONLY
+def test_an_open_transaction_delays_nobody(world):
+    with Socket(world.servers[0], user="ann") as ann, world.connect() as slow, world.connect() as app:
+        ann.ok("subscribe", channel="chat#2")
+        with slow.transaction():
+            slow.execute("SELECT publish('chat#2', '\"slow\"')")
+            for n in range(20):
+                app.execute("SELECT publish('chat#2', %s)", [str(n)])
+                assert ann.event()["data"] == n
+        assert ann.event()["data"] == "slow"
+        # The server sleeps now; the next call wakes it.
+        holds_alone = (f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1413564464 AND mode = 'ExclusiveLock' AND granted "
+                       f"AND objid = '{world.schema}.sql_calls'::regclass::oid")
+        until(lambda: world.postgres.sql(holds_alone) == "1", "the server sleeps")
+        app.execute("SELECT publish('chat#2', '\"awake\"')")
+        assert ann.event()["data"] == "awake"
+
+
+@ONLY
+@pytest.mark.parametrize("call,error", [
+    ("publish('Order 7', '1')", "bad channel name: 'Order 7'"),
+    ("publish(NULL, '1')", "bad channel name"),
+    ("publish('user#ann', '1')", "reserved kind: channels of kind 'user' belong to the server"),
+    ("publish('room#1', NULL)", "data is NULL"),
+    ("publish('room#1', '{')", "invalid input syntax for type json"),
+    ("publish('room#1', to_json(repeat('x', 70000)))", "too large: data has 70002 bytes, at most 65536 are allowed"),
+    ("emit('Orders', 'x', '1')", "bad topic name: 'Orders'"),
+    ("emit('tavern.presence', 'x', '1')", "reserved topic"),
+    ("emit('orders', '', '1')", "bad type"),
+    ("emit('orders', 'x', '1', id => '')", "bad id"),
+    ("emit('orders', 'x', to_json(repeat('x', 70000)))", "too large"),
+])
+def test_a_wrong_call_fails_at_once(nodes, combination, call, error):
+    server = combination.engines.server("postgres")
+    schema = nodes[0].options[nodes[0].options.index("--store") + 1].split("schema=")[1]
+    with psycopg.connect(f"postgres://postgres@127.0.0.1:{server.port}/postgres", options=f"-c search_path={schema}") as app:
+        with pytest.raises(psycopg.Error, match=error):
+            app.execute(f"SELECT {call}")
+
+
+@ONLY
+def test_a_role_has_these_two_rights_and_no_other(world):
+    role = f"shop_{world.schema}"
+    world.postgres.sql(f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {world.schema} TO {role}")
+    with psycopg.connect(world.url.replace("postgres@", f"{role}@"), options=f"-c search_path={world.schema}", autocommit=True) as shop:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            shop.execute("SELECT publish('chat#1', '1')")
+        world.postgres.sql(f"GRANT EXECUTE ON FUNCTION {world.schema}.publish(text, json), {world.schema}.emit(text, text, json, text) TO {role}")
+        shop.execute("SELECT publish('chat#1', '1')")
+        shop.execute("SELECT emit('orders', 'x', '1', id => 'one')")
+        shop.execute("SELECT emit('orders', 'x', '2', id => 'one')")
+        until(lambda: world.history("chat#1") == [1] and world.queued() == 0, "the message is stored")
+        assert world.events("orders") == [1], "an id counts once"
+        for other in ("TABLE sql_calls", "TABLE events", "SELECT sql_wake()", "SELECT bus_rotate(0, 0)", "DELETE FROM sql_calls"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                shop.execute(other)
+
+
+@ONLY
+def test_an_event_for_a_topic_of_another_publisher_is_kept_with_the_reason(world):
+    with world.connect() as app:
+        world.ask("POST", "/topics/taken/events", 202, type="x", data=1)
+        app.execute("SELECT emit('taken', 'x', '2')")
+        app.execute("SELECT emit('free', 'x', '3')")
+        until(lambda: app.execute("SELECT count(*) FROM sql_refused WHERE name = 'taken' AND data = '2' AND reason LIKE '%another key%'").fetchone()[0] == 1, "it is refused")
+        until(lambda: world.events("free") == [3] and world.queued() == 0, "what follows is not held up")
+
+
+@ONLY
+def test_every_committed_call_counts_once_while_everything_is_killed(world):
+    """Servers, connections of applications, and the database's connections to the servers are killed while publishing."""
+    random.seed(7)
+    committed, stop = {n: [] for n in range(4)}, threading.Event()
+
+    def outcome(transaction):
+        with contextlib.suppress(psycopg.Error), world.connect() as app:
+            found = app.execute("SELECT txid_status(%s)", [transaction]).fetchone()[0]
+            return None if found == "in progress" else found
+
+    def publish(n):
+        number, app = 0, None
+        while not stop.is_set():
+            sent = list(range(number, number + random.randint(1, 5)))
+            number, mark = sent[-1] + 1, None
+            try:
+                app = app or world.connect()
+                with app.transaction():
+                    for one in sent:
+                        app.execute("SELECT publish('chat#k', %s)", [json.dumps([n, one])])
+                        app.execute("SELECT emit('killed', 'x', %s)", [json.dumps([n, one])])
+                    mark = app.execute("SELECT txid_current()").fetchone()[0]
+                    if random.random() < 0.2:
+                        raise ZeroDivisionError
+                committed[n] += sent
+            except ZeroDivisionError:
+                pass
+            except psycopg.Error:
+                app = None
+                if mark is None:
+                    continue
+                # The outcome of a COMMIT may be unknown here: Postgres knows it.
+                if until(lambda: outcome(mark), "the transaction ends", timeout=60) == "committed":
+                    committed[n] += sent
+            time.sleep(0.005)
+
+    threads = [threading.Thread(target=publish, args=(n,)) for n in range(4)]
+    [thread.start() for thread in threads]
+    kill_some = ("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' "
+                 "AND random() < 0.3")
+    try:
+        for turn in range(KILLS):
+            time.sleep(0.15)
+            if KILLS > 30 and turn % 25 == 24:
+                world.postgres.stop()
+                world.postgres.start()
+            elif turn % 6 == 5:
+                server = world.servers[turn // 6 % 2]
+                server.kill()
+                server.start()
+            else:
+                world.postgres.sql(kill_some)
+    finally:
+        stop.set()
+        [thread.join() for thread in threads]
+    until(lambda: world.queued() == 0, "the queue is empty", timeout=120)
+    expected = sorted([n, one] for n, sent in committed.items() for one in sent)
+    assert len(expected) > 100
+    for found in (world.events("killed"), world.history("chat#k")):
+        assert sorted(found) == expected
+        for n, sent in committed.items():
+            assert [one for by, one in found if by == n] == sent, "in order"
