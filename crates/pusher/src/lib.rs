@@ -7,6 +7,8 @@ mod app;
 mod channel;
 mod client_frame;
 mod close;
+#[doc(hidden)]
+pub mod fuzz;
 mod members;
 mod message;
 mod request;
