@@ -3,7 +3,7 @@
 use crate::app::PusherApp;
 use crate::channel::{ChannelAccess, PusherChannel};
 use crate::client_frame::{parse_channel_data, parse_frame, parse_user_data};
-use crate::message::{NewEvent, read_message, write_message};
+use crate::message::{OutgoingEvent, read_message, write_message};
 use crate::request_body::{parse_batch, parse_trigger};
 use serde_json::value::RawValue;
 
@@ -19,7 +19,7 @@ pub fn pusher(data: &[u8]) {
         let event = read_message(json).event;
         assert!(!event.starts_with("pusher:") && !event.starts_with("pusher_internal:"), "{event}");
     }
-    let written = write_message(&NewEvent { event: "e", data: &text, except: Some("1.2") });
+    let written = write_message(&OutgoingEvent { event: "e", data: &text, except: Some("1.2") });
     let json: &RawValue = serde_json::from_str(&written).expect("a message is JSON");
     let read = read_message(json);
     assert_eq!((&*read.data, read.except.as_deref()), (&*text, Some("1.2")));

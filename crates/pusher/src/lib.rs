@@ -24,7 +24,7 @@ pub use client_frame::{
 };
 pub use close::PusherError;
 pub use members::{MemberChange, PresenceMembers};
-pub use message::{DeliveredEvent, NewEvent, data_text, read_message, write_message};
+pub use message::{DeliveredEvent, OutgoingEvent, data_text, read_message, write_message};
 pub use request::{RequestFault, SignedRequest, TIMESTAMP_WINDOW_S};
 pub use request_body::{
     BATCH_MAX, BodyRefusal, CHANNELS_MAX, CachedEvent, ChannelFacts, InfoFields, TriggerRequest, parse_batch,

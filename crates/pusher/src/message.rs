@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use tavern_domain::limits::JSON_DEPTH;
 
 /// An event to be published.
-pub struct NewEvent<'a> {
+pub struct OutgoingEvent<'a> {
     pub event: &'a str,
     /// The text of the data.
     pub data: &'a str,
@@ -32,7 +32,7 @@ enum WrittenData<'a> {
 }
 
 /// The data of the message.
-pub fn write_message(event: &NewEvent<'_>) -> String {
+pub fn write_message(event: &OutgoingEvent<'_>) -> String {
     let json = serde_json::from_str::<&RawValue>(event.data).ok();
     let data = match json.filter(|json| is_structure(event.data, json.get())) {
         Some(json) => WrittenData::Json(json),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     fn check(data: &str, message: &str) {
-        let written = write_message(&NewEvent { event: "moved", data, except: None });
+        let written = write_message(&OutgoingEvent { event: "moved", data, except: None });
         assert_eq!(written, message, "{data}");
         assert_eq!(read_message(raw(&written)).data, data);
     }
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_excluded_socket_is_in_the_message() {
-        let written = write_message(&NewEvent { event: "a", data: "{}", except: Some("1.2") });
+        let written = write_message(&OutgoingEvent { event: "a", data: "{}", except: Some("1.2") });
         assert_eq!(written, r#"{"event":"a","data":{},"socket_id":"1.2"}"#);
         assert_eq!(read_message(raw(&written)).except.as_deref(), Some("1.2"));
     }

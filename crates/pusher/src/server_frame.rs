@@ -127,14 +127,14 @@ pub fn watchlist_event(is_online: bool, user_ids: &[&str]) -> Vec<u8> {
         user_ids: &'a [&'a str],
     }
     #[derive(Serialize)]
-    struct Events<'a> {
+    struct WatchlistData<'a> {
         events: [Watched<'a>; 1],
     }
     let name = if is_online { "online" } else { "offline" };
     frame(
         "pusher_internal:watchlist_events",
         None,
-        text(Events { events: [Watched { name, user_ids }] }),
+        text(WatchlistData { events: [Watched { name, user_ids }] }),
         None,
     )
 }

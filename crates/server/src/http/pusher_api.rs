@@ -19,9 +19,9 @@ use std::sync::Arc;
 use tavern_domain::limits::PAGE_ENTRIES;
 use tavern_hub::{Namespace, ServiceCommand};
 use tavern_pusher::{
-    CachedEvent, ChannelAccess, ChannelFacts, InfoFields, NewEvent, PusherApp, PusherChannel, SignedRequest,
-    TriggerRequest, parse_batch, parse_trigger, read_message, write_batch_reply, write_channel,
-    write_channels, write_error, write_message, write_trigger_reply, write_users,
+    CachedEvent, ChannelAccess, ChannelFacts, InfoFields, OutgoingEvent, PusherApp, PusherChannel,
+    SignedRequest, TriggerRequest, parse_batch, parse_trigger, read_message, write_batch_reply,
+    write_channel, write_channels, write_error, write_message, write_trigger_reply, write_users,
 };
 use tavern_store::{Found, Read};
 use tavern_wire::bus::control::{ControlAction, Disconnect};
@@ -166,7 +166,8 @@ impl AppCall<'_> {
 
     /// Gives an event to the shards of its channels.
     fn publish(&self, trigger: &TriggerRequest<'_>) -> ApiResult<Vec<BegunPublish>> {
-        let new = NewEvent { event: &trigger.event, data: &trigger.data, except: trigger.except.as_deref() };
+        let new =
+            OutgoingEvent { event: &trigger.event, data: &trigger.data, except: trigger.except.as_deref() };
         let data = write_message(&new);
         let begin = |name: &Cow<'_, str>| {
             let channel = PusherChannel::parse(name).and_then(|channel| channel.in_tavern(&self.app));

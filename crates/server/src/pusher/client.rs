@@ -11,8 +11,8 @@ use std::sync::Arc;
 use tavern_domain::AddressGroup;
 use tavern_domain::rate::{Allowance, Bucket};
 use tavern_pusher::{
-    ChannelAccess, ClientFrame, EVENT_BYTES, EVENT_NAME_BYTES, NewEvent, PusherApp, PusherError, SignInData,
-    SignatureCheck, WATCHLIST_MAX, data_text, error_frame, parse_frame, parse_user_data, pong,
+    ChannelAccess, ClientFrame, EVENT_BYTES, EVENT_NAME_BYTES, OutgoingEvent, PusherApp, PusherError,
+    SignInData, SignatureCheck, WATCHLIST_MAX, data_text, error_frame, parse_frame, parse_user_data, pong,
     signin_success, watchlist_event, write_message,
 };
 use tavern_wire::error::Code;
@@ -172,7 +172,7 @@ impl PusherClient {
             Ok(found) => found,
             Err(error) => return Ok(Err(error)),
         };
-        let message = write_message(&NewEvent { event, data, except: Some(&self.id) });
+        let message = write_message(&OutgoingEvent { event, data, except: Some(&self.id) });
         let publish =
             PublishRequest { channel: name.into(), data: message.into(), message_id: None, retain: false };
         match self.run(session, Op::Publish(publish)).await {
