@@ -21,6 +21,7 @@ const OTHERS: &[&str] = &[
     "bench/RESULTS.md",
     "bench/plots",
     "bench/TORTURE.md",
+    "bench/TRUTH.md",
     "clients/js/README.md",
     "clients/python/README.md",
     "clients/scenarios/README.md",
@@ -28,6 +29,7 @@ const OTHERS: &[&str] = &[
     "examples/matchmaker/matchmaker.py",
     "packaging",
     "proto/tavern.proto",
+    "tools/judge/README.md",
 ];
 
 fn main() -> io::Result<()> {

@@ -31,3 +31,4 @@ mod worker;
 pub use fact::{CheckHealth, CheckResult, StoreFacts};
 pub use open::{bus_facts, open, open_bus, open_client, store_facts};
 pub use options::{BusOptions, LogBounds};
+pub use postgres::{SqlCall, SqlCalls};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use tavern_domain::delivery::RetryPolicy;
 use tavern_domain::party::PartyLimits;
 use tavern_domain::presence::{Activities, PresenceMode, Thresholds};
-use tavern_domain::{Epoch, HistoryLimits, Verbs};
+use tavern_domain::{Channel, Epoch, HistoryLimits, Verbs};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlowReader {
@@ -155,6 +155,11 @@ impl Settings {
 
     pub fn kind(&self, kind: &str) -> &KindRules {
         self.kinds.get(kind).unwrap_or(&self.other_kinds)
+    }
+
+    /// How long a lost client counts as present in a channel.
+    pub(crate) fn grace_ms(&self, channel: &str) -> u64 {
+        self.kind(Channel::parse(channel).map_or("", |channel| channel.kind)).grace_ms
     }
 
     /// The kinds of channels that have history. None: also all kinds without rules of their own.

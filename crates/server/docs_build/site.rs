@@ -134,6 +134,8 @@ const SECTIONS: &[Section] = &[
             "docs/contributing/tests.md",
             "docs/roadmap.md",
             "bench/TORTURE.md",
+            "bench/TRUTH.md",
+            "tools/judge/README.md",
         ],
     },
     Section { title: "More", area: Area::Contributors, folder: "", first: &[] },

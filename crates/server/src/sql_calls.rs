@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tavern_domain::HistoryStamp;
-use tavern_engines::postgres::{SqlCall, SqlCalls};
+use tavern_engines::{SqlCall, SqlCalls};
 use tavern_hub::Node;
 use tavern_hub::topics::{SQL_PUBLISHER, TopicCaller, TopicCommand};
 use tavern_store::{Commit, NewHistoryMessage, Writer};

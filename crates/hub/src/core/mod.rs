@@ -235,10 +235,6 @@ impl Core {
         Writer { node: self.node.name.clone(), epoch: self.node.epoch() }
     }
 
-    pub(crate) fn grace_ms(&self, channel: &str) -> u64 {
-        self.node.settings.kind(Channel::parse(channel).map_or("", |channel| channel.kind)).grace_ms
-    }
-
     /// Delivers the reply of a command.
     pub(crate) fn finish(&mut self, claim: ReplyTo, reply: CommandReply) {
         match claim {

@@ -63,7 +63,7 @@ impl DepartedSessions {
             for channel in departed.channels {
                 let loss = ClientLoss {
                     at: departed.at,
-                    grace_ms: core.grace_ms(&channel),
+                    grace_ms: core.node.settings.grace_ms(&channel),
                     reason: OfflineReason::Lost,
                 };
                 let (identity, client) = (Box::new(departed.identity.clone()), departed.client);

@@ -403,7 +403,7 @@ pub(super) fn loss_of(core: &Core, id: ListenerId, channel: &str) -> Option<Pres
 }
 
 pub(super) fn loss_at(core: &Core, id: ListenerId, channel: &str, at: Time) -> Option<PresenceChange> {
-    let loss = ClientLoss { at, grace_ms: core.grace_ms(channel), reason: OfflineReason::Lost };
+    let loss = ClientLoss { at, grace_ms: core.node.settings.grace_ms(channel), reason: OfflineReason::Lost };
     let node = core.node.name.clone();
     super::session::change_of(
         core,

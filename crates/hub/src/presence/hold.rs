@@ -71,7 +71,7 @@ pub(super) fn decide_held(
     if over {
         expire(now, &mut attendance, carrier, &mut changes);
     } else {
-        let grace_ms = core.grace_ms(&change.key.channel);
+        let grace_ms = core.node.settings.grace_ms(&change.key.channel);
         let own = hold.row.held_with.is_none().then_some(*own);
         arrive(now, &mut attendance, carrier.map(|row| &row.row), own, &mut changes);
         depart(now, &mut attendance, carrier, departed, grace_ms, &mut changes);

@@ -305,7 +305,11 @@ impl Presence {
     /// A client joined, but its session has ended since: it is lost from now on.
     pub(crate) fn lose_client(&mut self, core: &mut Core, key: PresenceKey, client: ClientId) {
         let now = core.now;
-        let loss = ClientLoss { at: now, grace_ms: core.grace_ms(&key.channel), reason: OfflineReason::Lost };
+        let loss = ClientLoss {
+            at: now,
+            grace_ms: core.node.settings.grace_ms(&key.channel),
+            reason: OfflineReason::Lost,
+        };
         let node = core.node.name.clone();
         self.changes.begin(
             core,

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Epoch;
 use tavern_engines::LogBounds;
-use tavern_engines::postgres::SqlCalls;
+use tavern_engines::SqlCalls;
 use tavern_hub::{Node, Shard, ShardEvent};
 use tavern_store::{Commit, NodeChange};
 use tokio::sync::Notify;

@@ -10,7 +10,7 @@ use super::super::{pooler, schema};
 use super::batch;
 use super::lane::{EVERYBODY, HeardLanes, LaneChannels, lane_of};
 use super::notice::{INLINE_BYTES, Notice, NoticeBody, NoticeWriter};
-use super::received::{Arrival, Arrived, ArrivedPart, Notices, SeenStreams};
+use super::received::{Arrived, ArrivedNotices, ArrivedPart, Notices, SeenStreams};
 use super::ring::{self, Ring};
 use crate::remote::{
     BusDelivery, BusLink, OutboxCommand, PING_EVERY, RemoteShared, SILENCE, broken, random, stopped,
@@ -247,7 +247,7 @@ impl Transfer<'_> {
                 arrived = notices.next() => arrived,
                 () = self.changed.notified() => continue,
             };
-            let mut arrival = Arrival::default();
+            let mut arrival = ArrivedNotices::default();
             match arrived {
                 Arrived::Closed => return Err(broken("the server closed the connection")),
                 Arrived::Dropped => arrival.lose(),
@@ -265,7 +265,7 @@ impl Transfer<'_> {
         }
     }
 
-    fn take(&self, channel: &str, text: &str, arrival: &mut Arrival) {
+    fn take(&self, channel: &str, text: &str, arrival: &mut ArrivedNotices) {
         if Notice::is_of(text, self.stream) {
             return;
         }
@@ -289,7 +289,11 @@ impl Transfer<'_> {
         }
     }
 
-    async fn deliver(&self, arrival: Arrival, deliveries: &mpsc::Sender<BusDelivery>) -> io::Result<()> {
+    async fn deliver(
+        &self,
+        arrival: ArrivedNotices,
+        deliveries: &mpsc::Sender<BusDelivery>,
+    ) -> io::Result<()> {
         for part in arrival.parts {
             match part {
                 ArrivedPart::Messages(messages) => hand_on(messages, deliveries).await,

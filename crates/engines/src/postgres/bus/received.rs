@@ -86,7 +86,7 @@ impl Notices {
 
 /// What some notifications brought, in their order.
 #[derive(Default)]
-pub struct Arrival {
+pub struct ArrivedNotices {
     pub parts: Vec<ArrivedPart>,
     items: usize,
 }
@@ -102,7 +102,7 @@ pub enum ArrivedPart {
     Lost,
 }
 
-impl Arrival {
+impl ArrivedNotices {
     pub fn add(&mut self, messages: Vec<BusPacket>) {
         self.items += messages.len();
         match self.parts.last_mut() {

@@ -114,8 +114,8 @@ pub(crate) fn drain_window_ms(core: &Core, id: ListenerId, drain_ms: u64) -> u64
     let away_ms = if listener.link.is_some() { 0 } else { core.now.since(lost_at) };
     let channels: Vec<&Arc<str>> = session.present.channels().collect();
     let joined = channels.iter().filter(|channel| !is_own_channel(channel));
-    let longest = joined.map(|channel| core.grace_ms(channel)).max();
-    let own = || channels.iter().map(|channel| core.grace_ms(channel)).max();
+    let longest = joined.map(|channel| core.node.settings.grace_ms(channel)).max();
+    let own = || channels.iter().map(|channel| core.node.settings.grace_ms(channel)).max();
     let window_ms = longest.or_else(own).unwrap_or(0).max(drain_ms);
     window_ms + away_ms.min(window_ms)
 }

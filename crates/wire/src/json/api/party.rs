@@ -82,6 +82,8 @@ pub fn form_command(fields: impl Iterator<Item = (String, String)>) -> Vec<u8> {
     let mut command = Map::new();
     for (name, given) in fields {
         let name = match name.as_str() {
+            // Older servers had more than parties at one address.
+            "action" => continue,
             "invite_login" | "target_uid" => "user",
             "user_msg" => "message",
             other => other,
