@@ -2,11 +2,11 @@
 //! nodes notice that they must read the list again.
 
 use super::applied;
-use crate::core::{Core, ReplyTo};
-use crate::transaction::{Decision, DecisionStep, Facts, Need};
+use crate::core::ReplyTo;
+use crate::transaction::{Decision, DecisionContext, DecisionStep, Facts, Need};
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_store::{Commit, Deadline, Document, DocumentKey, Expect, Row, RowKey, StoreAnswer, StoreError};
+use tavern_store::{Deadline, Document, DocumentKey, Expect, Row, RowKey, StoreAnswer, StoreError};
 use tavern_wire::bus::control::{Ban, ControlAction};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::{BANS, BANS_ALL, read_ban, read_ban_count, write_ban, write_ban_count};
@@ -37,17 +37,17 @@ impl BanDecision {
 
     fn decide_loaded(
         &self,
-        core: &Core,
+        context: &DecisionContext<'_>,
         known: Option<Ban>,
         count: u64,
     ) -> DecisionStep<Result<Option<ControlAction>, Refusal>> {
         let (banned, bans) = (known.is_some(), DocumentKey::new(BANS, BANS_ALL));
         let key = DocumentKey::new(BAN, &self.user);
         let deadline = Deadline::new(Time::NEVER, BAN, &self.user).key();
-        let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
+        let mut commit = context.commit();
         if let Some(due) = &self.due {
             commit.expects.push(Expect { key: due.key(), version: due.due.ms() });
-            if let Some(known) = known.filter(|known| known.until > core.now) {
+            if let Some(known) = known.filter(|known| known.until > context.now) {
                 // It was prolonged meanwhile.
                 commit.deadlines.push(Deadline::new(known.until, BAN, &self.user));
                 return DecisionStep::Commit { commit, outcome: Ok(None) };
@@ -82,8 +82,14 @@ impl BanDecision {
 impl Decision for BanDecision {
     /// The notice to every shard; None: nothing has changed.
     type Outcome = Result<Option<ControlAction>, Refusal>;
+    type Notes = ();
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<Self::Outcome> {
+    fn decide(
+        &self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        (): &mut (),
+    ) -> DecisionStep<Self::Outcome> {
         let (ban, bans) = (DocumentKey::new(BAN, &self.user), DocumentKey::new(BANS, BANS_ALL));
         let (Some(known), Some(counted)) = (facts.document(&ban), facts.document(&bans)) else {
             return DecisionStep::Need(vec![Need::Document(ban), Need::Document(bans)]);
@@ -91,7 +97,7 @@ impl Decision for BanDecision {
         let known = known.map(|document| read_ban(&document.row.body)).transpose();
         let count = counted.map_or(Ok(0), |document| read_ban_count(&document.row.body));
         match (known, count) {
-            (Ok(known), Ok(count)) => self.decide_loaded(core, known, count),
+            (Ok(known), Ok(count)) => self.decide_loaded(context, known, count),
             (Err(error), _) | (_, Err(error)) => {
                 let what = error.to_string();
                 DecisionStep::Fail(StoreAnswer::Failed(StoreError::Corrupt { what, source: None }))

@@ -1,9 +1,9 @@
 //! Deletes what is stored about a user who is offline and in no party: when they were last seen, their visibility, their
 //! inbox, and what parties know of them. Their ban stays: it is lifted by itself.
 
-use crate::core::{Core, ReplyTo};
+use crate::core::ReplyTo;
 use crate::rows::{FORGET, INBOX, MEMBERSHIP, MembershipRow};
-use crate::transaction::{Decision, DecisionStep, Facts, Need};
+use crate::transaction::{Decision, DecisionContext, DecisionStep, Facts, Need};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_store::{Commit, Deadline, FreedMessages, RowKey};
@@ -17,8 +17,14 @@ pub(super) struct ForgetUser {
 
 impl Decision for ForgetUser {
     type Outcome = Result<(), Refusal>;
+    type Notes = ();
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<Self::Outcome> {
+    fn decide(
+        &self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        (): &mut (),
+    ) -> DecisionStep<Self::Outcome> {
         let key = MembershipRow::key(&self.user);
         let (Some(found), Some(person)) = (facts.document(&key), facts.person(&self.user)) else {
             let person = Need::Person(self.user.clone());
@@ -34,8 +40,7 @@ impl Decision for ForgetUser {
         let mut deletes = vec![RowKey::User(self.user.clone()), RowKey::Document(key)];
         deletes.extend(deadlines);
         let freed = FreedMessages { user: self.user.clone(), through: u64::MAX, unread: false };
-        let (writer, freed_messages) = (Some(core.writer()), vec![freed]);
-        let commit = Commit { writer, deletes, freed_messages, erases: true, ..Commit::default() };
+        let commit = Commit { deletes, freed_messages: vec![freed], erases: true, ..context.commit() };
         DecisionStep::Commit { commit, outcome: Ok(()) }
     }
 }

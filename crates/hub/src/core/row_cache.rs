@@ -4,6 +4,7 @@
 
 use crate::core::Core;
 use crate::rows::MembershipRow;
+use crate::transaction::Need;
 use crate::user::is_own_channel;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -30,7 +31,7 @@ impl RowCache {
     }
 
     /// A document, as a read would return it.
-    pub fn find_document(&self, key: &DocumentKey) -> Option<Found> {
+    fn find_document(&self, key: &DocumentKey) -> Option<Found> {
         let found = self.documents.get(key)?.as_ref();
         let document = |body: &Arc<[u8]>| Document { key: key.clone(), body: body.clone() };
         let found = found.map(|found| Versioned { version: found.version, row: document(&found.row) });
@@ -38,8 +39,19 @@ impl RowCache {
     }
 }
 
+/// A row of a local user, as a read would return it. None: it must be read.
+pub(crate) fn find(core: &Core, need: &Need) -> Option<Found> {
+    let presence = |key| core.cache.members.get(key).cloned().or_else(|| own_presence(core, key));
+    match need {
+        Need::Document(key) => core.cache.find_document(key),
+        Need::Presence(key) => presence(key).map(|known| Found::Presence(Some(known))),
+        Need::NewPresence(key) => Some(Found::Presence(presence(key))),
+        _ => None,
+    }
+}
+
 /// The presence of a local user in their own channel, if it is known: one client, whose session joined last.
-pub(crate) fn own_presence(core: &Core, key: &PresenceKey) -> Option<Versioned<PresenceRow>> {
+fn own_presence(core: &Core, key: &PresenceKey) -> Option<Versioned<PresenceRow>> {
     let local = core.users.get(&key.user).filter(|_| is_own_channel(&key.channel))?;
     let visibility = local.visibility?;
     let sessions = local.sessions.iter().filter_map(|id| core.session(*id));

@@ -9,7 +9,7 @@ use crate::core::listener::ListenerId;
 use crate::core::{Core, Feature, Notice, ReplyTo, refusal};
 use crate::replica::Replicas;
 use crate::rows::{INBOX, ONCE, add_inbox_message};
-use crate::transaction::{Decision, DecisionStep, Facts, Need, Transactions};
+use crate::transaction::{Decision, DecisionContext, DecisionStep, Facts, Need, Transactions};
 use crate::user::{is_user, own_channel};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -183,23 +183,23 @@ struct FreeInbox(Deadline);
 
 impl Decision for FreeInbox {
     type Outcome = ();
+    type Notes = ();
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<()> {
-        let (now, deadline) = (core.now, &self.0);
+    fn decide(&self, context: &DecisionContext<'_>, facts: &Facts, (): &mut ()) -> DecisionStep<()> {
+        let (now, deadline) = (context.now, &self.0);
         let Some(person) = facts.person(&deadline.name) else {
             return DecisionStep::Need(vec![Need::Person(deadline.name.clone())]);
         };
-        let keep_ms = core.node.settings.inbox.keep_ms;
+        let keep_ms = context.settings.inbox.keep_ms;
         let own = own_channel(&person.user);
         let here = person.presences.iter().any(|row| row.row.key.channel == own);
         let seen = person.known.as_ref().and_then(|row| row.row.last_seen);
         // For a user who never connected, the time counts from when the message was written.
         let until = if here { now + keep_ms } else { seen.map_or(now, |seen| seen + keep_ms) };
         let mut commit = Commit {
-            writer: Some(core.writer()),
             // If another message has arrived or another node has checked, there is nothing to do.
             expects: vec![Expect { key: deadline.key(), version: deadline.due.ms() }],
-            ..Commit::default()
+            ..context.commit()
         };
         if until > now {
             commit.deadlines.push(Deadline::new(until, INBOX, &person.user));

@@ -2,9 +2,9 @@
 
 use super::Parties;
 use super::cached::cache_rows;
-use super::decision::{PartyDecision, PartyOutcome, PartyPause, reply_of};
+use super::decision::{PartyDecision, PartyOutcome, reply_of};
 use crate::core::{Core, Notice, ReplyTo, Timer, refusal};
-use crate::transaction::{Facts, TransactionEnd, TransactionProgress};
+use crate::transaction::{Facts, Pause, TransactionEnd, TransactionProgress};
 use std::sync::Arc;
 use tavern_domain::party::{Party, PartyChanges, PartyCommand, PartyRefusal, PartyReply};
 use tavern_domain::presence::UserUpdate;
@@ -18,10 +18,8 @@ impl Parties {
     pub(super) fn begin(&mut self, core: &mut Core, mut decision: PartyDecision) {
         core.stats.party_commands.add(1);
         decision.party = decision.call.user.as_ref().and_then(|user| self.views.party_of(user));
-        if decision.wants_id()
-            && let Some(id) = self.take_id(core, None)
-        {
-            decision.give_id(id);
+        if decision.wants_id() {
+            decision.id = self.take_id(core, None);
         }
         let progress = self.transactions.begin(core, decision, Facts::default());
         self.progressed(core, progress);
@@ -36,26 +34,20 @@ impl Parties {
     pub(super) fn progressed(&mut self, core: &mut Core, progress: TransactionProgress<PartyDecision>) {
         match progress {
             TransactionProgress::Waits => {}
-            TransactionProgress::Paused(number) => self.paused(core, number),
+            // Something that is not stored: a party id.
+            TransactionProgress::Paused(number, Pause::Supply) => self.give_id(core, number),
+            // A user who may be about to come online.
+            TransactionProgress::Paused(number, Pause::Change) => {
+                core.agenda.set(core.now + RETRY_MS, Timer::RetryParty(number));
+            }
             TransactionProgress::Ended(decision, ended) => self.ended(core, decision, ended),
         }
-    }
-
-    fn paused(&mut self, core: &mut Core, number: u64) {
-        let Some(decision) = self.transactions.get_mut(number) else { return };
-        if decision.waits_for == Some(PartyPause::User) {
-            return core.agenda.set(core.now + RETRY_MS, Timer::RetryParty(number));
-        }
-        self.give_id(core, number);
     }
 
     /// Gives a party id to a command that waits for one, once there is one.
     pub(super) fn give_id(&mut self, core: &mut Core, number: u64) {
         let Some(id) = self.take_id(core, Some(number)) else { return };
-        if let Some(decision) = self.transactions.get_mut(number) {
-            decision.give_id(id);
-        }
-        let progress = self.transactions.proceed(core, number);
+        let progress = self.transactions.supply(core, number, |decision| decision.id = Some(id));
         self.progressed(core, progress);
     }
 
@@ -70,7 +62,7 @@ impl Parties {
             PartyCommand::Check { user } => Some(user.clone()),
             _ => None,
         };
-        let unused = decision.given_id().filter(|id| !may_use(&ended, *id));
+        let unused = decision.id.filter(|id| !may_use(&ended, *id));
         unused.into_iter().for_each(|id| self.ids.give_back(id));
         match ended {
             TransactionEnd::Done(decided) => self.reply(core, &decision, &decided.reply),

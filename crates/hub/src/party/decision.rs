@@ -1,14 +1,13 @@
 //! A party command as a decision: the rows that the rules ask for are loaded, the rules decide, and the result
 //! is one commit. Must hold: every row that was read is expected by the commit.
 
-use crate::core::row_cache::own_presence;
-use crate::core::{CommandReply, Core, ReplyTo};
+use crate::core::{CommandReply, ReplyTo};
 use crate::held::HeldChange;
 use crate::rows::{
     FORGET, MembershipRow, PARTY, add_inbox_message, expected_user, hold_deadline_key, member_key, own_key,
     remove_hold, stored_visibility,
 };
-use crate::transaction::{Decision, DecisionStep, Facts, Need};
+use crate::transaction::{Decision, DecisionContext, DecisionStep, Facts, Need, Pause};
 use crate::user::own_channel;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -19,8 +18,8 @@ use tavern_domain::party::{
 use tavern_domain::presence::{Attendance, OfflineReason};
 use tavern_domain::topic::PARTIES;
 use tavern_store::{
-    Append, Commit, Deadline, Document, DocumentKey, Expect, Found, PresenceHold, PresenceKey, PresenceRow,
-    Row, RowKey, StoreAnswer, StoreError, Versioned,
+    Append, Commit, Deadline, Document, DocumentKey, Expect, PresenceHold, PresenceRow, Row, RowKey,
+    StoreAnswer, StoreError, Versioned,
 };
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::stored;
@@ -35,26 +34,22 @@ pub(super) struct PartyDecision {
     pub claim: Option<ReplyTo>,
     /// The deadline that triggered it; the commit deletes it.
     deadline: Option<(RowKey, Option<Time>)>,
-    loaded: PartyFacts,
     /// The party of the caller, as far as this shard knows: what the command needs is loaded at once.
     pub party: Option<u64>,
+    /// The id of a party that it creates; it stays the same through conflicts.
+    pub id: Option<u64>,
+}
+
+/// What is known for the rules in one attempt.
+#[derive(Default)]
+pub(super) struct PartyNotes {
+    /// The first rows were asked for.
+    begun: bool,
+    loaded: PartyFacts,
     /// The rows that the rules asked for and that are being loaded.
     asked: Vec<PartyNeed>,
     /// What the rules decided at this time, while the presences that follow from it are loaded.
     decided: Option<(Time, PartyReply, PartyChanges)>,
-    /// The members who enter the channel of their party: they are assumed absent from it.
-    entering: Vec<PresenceKey>,
-    retries: u8,
-    /// Why it is paused.
-    pub waits_for: Option<PartyPause>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PartyPause {
-    /// A party id.
-    Id,
-    /// A user who may be about to come online.
-    User,
 }
 
 /// The result of a command once it is committed.
@@ -86,18 +81,7 @@ type HeldBefore = (u64, HeldChange, Attendance);
 
 impl PartyDecision {
     pub fn new(call: PartyRequest, claim: Option<ReplyTo>) -> PartyDecision {
-        PartyDecision {
-            call,
-            claim,
-            deadline: None,
-            loaded: PartyFacts::default(),
-            party: None,
-            asked: Vec::new(),
-            decided: None,
-            entering: Vec::new(),
-            retries: 0,
-            waits_for: None,
-        }
+        PartyDecision { call, claim, deadline: None, party: None, id: None }
     }
 
     /// A command of the server itself.
@@ -116,54 +100,6 @@ impl PartyDecision {
         self.party.is_none() && matches!(self.call.command, PartyCommand::Invite { .. })
     }
 
-    /// A party id was found for it; it stays the same through conflicts.
-    pub fn give_id(&mut self, id: u64) {
-        self.loaded.id = Some(id);
-    }
-
-    /// The party id that it was given.
-    pub fn given_id(&self) -> Option<u64> {
-        self.loaded.id
-    }
-
-    /// Adds the loaded rows to the facts of the command.
-    fn add_facts(&mut self, core: &Core, facts: &Facts) -> Result<(), RecordError> {
-        for need in std::mem::take(&mut self.asked) {
-            match need {
-                PartyNeed::Party(id) => {
-                    if let Some(found) = facts.document(&party_key(id)) {
-                        let party = found.map(|found| read_party(id, &found.row.body)).transpose()?;
-                        self.loaded.put_party(id, party);
-                    }
-                }
-                PartyNeed::Membership(user) => {
-                    if let Some(found) = facts.document(&MembershipRow::key(&user)) {
-                        let version = found.map(|found| found.version);
-                        let decoded = core.cache.memberships.get(&user);
-                        let membership = match decoded.filter(|known| Some(known.version) == version) {
-                            Some(known) => Some(known.row.clone()),
-                            None => found.map(|found| read_membership(&found.row.body)).transpose()?,
-                        };
-                        self.loaded.put_membership(user, membership.unwrap_or_default());
-                    }
-                }
-                PartyNeed::Presence(user) => match (facts.own_presence(&user), facts.person(&user)) {
-                    (Some(Some(found)), _) => self.loaded.put_presence(user, presence_of(found)),
-                    (Some(None), Some(person)) => {
-                        let known = person.known.is_some();
-                        self.loaded.put_presence(
-                            user,
-                            if known { UserPresence::Absent } else { UserPresence::Never },
-                        );
-                    }
-                    _ => {}
-                },
-                PartyNeed::Id => {}
-            }
-        }
-        Ok(())
-    }
-
     /// The rows that hold what the rules need.
     fn rows_of(needs: &[PartyNeed], facts: &Facts) -> Vec<Need> {
         let row = |need: &PartyNeed| match need {
@@ -179,29 +115,25 @@ impl PartyDecision {
     }
 
     /// Whether the invited user is hidden from the caller.
-    fn invited_hides(&self, core: &Core, facts: &Facts) -> bool {
+    fn invited_hides(&self, context: &DecisionContext<'_>, facts: &Facts) -> bool {
         let (PartyCommand::Invite { user: invited }, Some(caller)) = (&self.call.command, &self.call.user)
         else {
             return false;
         };
         let found = facts.own_presence(invited).flatten();
-        found.is_some_and(|found| !core.users.sees(Some(caller), invited, found.row.visibility))
+        found.is_some_and(|found| !context.users.sees(Some(caller), invited, found.row.visibility))
     }
 
     /// Whether the invited user may be about to come online.
-    fn waits_for_user(&mut self, reply: &PartyReply) -> bool {
+    fn waits_for_user(&self, facts: &Facts, reply: &PartyReply) -> bool {
         let absent = matches!(reply, PartyReply::Refused { why: No::UserNotLogged | No::NoSuchUser, .. });
-        let again =
-            absent && self.retries < RETRIES && matches!(self.call.command, PartyCommand::Invite { .. });
-        self.retries += u8::from(again);
-        again
+        absent && facts.resumed() < RETRIES && matches!(self.call.command, PartyCommand::Invite { .. })
     }
 
     /// Members are in the channel of their party as long as they are in any channel. Returns what changes there, or the
     /// rows that are needed first.
     fn held_changes(
-        &mut self,
-        core: &Core,
+        context: &DecisionContext<'_>,
         facts: &Facts,
         changes: &PartyChanges,
     ) -> Result<Vec<HeldBefore>, Vec<Need>> {
@@ -209,20 +141,17 @@ impl PartyDecision {
         for (id, user) in entered(changes) {
             let key = member_key(*id, user);
             let visibility =
-                core.users.visibility(user).or_else(|| facts.person(user).map(stored_visibility));
+                context.users.visibility(user).or_else(|| facts.person(user).map(stored_visibility));
             match (facts.presence(&key), facts.own_presence(user), visibility) {
                 (Some(stored), Some(carrier), Some(visibility)) => {
                     let (stored, carrier) = (stored.map(|row| &row.row), carrier.map(|row| &row.row));
-                    let change = HeldChange::enter(core.now, key, stored, carrier, visibility);
+                    let change = HeldChange::enter(context.now, key, stored, carrier, visibility);
                     held.extend(change.map(|(change, before)| (*id, change, before)));
                 }
                 (stored, carrier, visibility) => {
                     needs.extend(visibility.is_none().then(|| Need::Person(user.clone())));
                     needs.extend(carrier.is_none().then(|| Need::Presence(own_key(user))));
-                    if stored.is_none() {
-                        self.entering.push(key.clone());
-                        needs.push(Need::Presence(key));
-                    }
+                    needs.extend(stored.is_none().then_some(Need::NewPresence(key)));
                 }
             }
         }
@@ -230,7 +159,7 @@ impl PartyDecision {
             let key = member_key(*id, user);
             match facts.presence(&key) {
                 Some(stored) => {
-                    let change = stored.and_then(|stored| HeldChange::leave(core.now, &stored.row));
+                    let change = stored.and_then(|stored| HeldChange::leave(context.now, &stored.row));
                     held.extend(change.map(|(change, before)| (*id, change, before)));
                 }
                 None => needs.push(Need::Presence(key)),
@@ -241,18 +170,17 @@ impl PartyDecision {
 
     fn commit_of(
         &self,
-        core: &Core,
+        context: &DecisionContext<'_>,
         changes: &PartyChanges,
         held: Vec<HeldBefore>,
     ) -> (Commit, Vec<(u64, HeldChange)>) {
-        let now = core.now;
+        let now = context.now;
         let mut commit = Commit {
-            writer: Some(core.writer()),
             expects: Vec::with_capacity(8),
             puts: Vec::with_capacity(8),
             deletes: Vec::with_capacity(8),
             deadlines: Vec::with_capacity(4),
-            ..Commit::default()
+            ..context.commit()
         };
         if let Some((key, due)) = &self.deadline {
             // If it was set again since, it is another deadline.
@@ -288,13 +216,13 @@ impl PartyDecision {
             }
         }
         for event in changes.events.iter().filter(|event| is_update(event, self.call.user.as_deref())) {
-            let body = json::stored_event(event, &core.node.name);
-            add_inbox_message(&core.node.settings.inbox, now, &mut commit, event.to.clone(), body.into());
+            let body = json::stored_event(event, &context.node.node);
+            add_inbox_message(&context.settings.inbox, now, &mut commit, event.to.clone(), body.into());
         }
         for (id, user) in entered(changes) {
             commit.puts.push(Row::Hold(hold(*id, user)));
             // They may have just left it: then the end of their earlier hold is still to come.
-            let is_new_party = self.loaded.id == Some(*id);
+            let is_new_party = self.id == Some(*id);
             commit.deletes.extend((!is_new_party).then(|| hold_deadline_key(&member_key(*id, user))));
         }
         for (id, user) in &changes.left {
@@ -305,8 +233,8 @@ impl PartyDecision {
             change.add_to(&mut commit, &before);
             members.push((id, change));
         }
-        if core.node.publishes_parties() {
-            commit.appends = changes.topic_events.iter().map(|event| append(core, event)).collect();
+        if context.publishes_parties {
+            commit.appends = changes.topic_events.iter().map(|event| append(now, event)).collect();
         }
         // A commit must not delete a deadline that it also sets, nor delete one twice.
         let deletes = std::mem::take(&mut commit.deletes);
@@ -323,56 +251,59 @@ impl PartyDecision {
 
 impl Decision for PartyDecision {
     type Outcome = PartyOutcome;
+    type Notes = PartyNotes;
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<PartyOutcome> {
-        if facts.is_empty() {
-            let id = self.loaded.id;
-            self.loaded = PartyFacts::default();
-            self.loaded.id = id;
-            self.decided = None;
-            self.asked = party::likely_needs(&self.call, self.party);
-            let rows = PartyDecision::rows_of(&self.asked, facts);
+    fn decide(
+        &self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        notes: &mut PartyNotes,
+    ) -> DecisionStep<PartyOutcome> {
+        if !std::mem::replace(&mut notes.begun, true) {
+            notes.asked = party::likely_needs(&self.call, self.party);
+            let rows = PartyDecision::rows_of(&notes.asked, facts);
             if !rows.is_empty() {
                 return DecisionStep::Need(rows);
             }
         }
-        if let Err(error) = self.add_facts(core, facts) {
+        if let Err(error) = notes.take_rows(context, facts) {
             let what = error.to_string();
             return DecisionStep::Fail(StoreAnswer::Failed(StoreError::Corrupt { what, source: None }));
         }
-        self.loaded.invited_hides = self.invited_hides(core, facts);
-        self.waits_for = None;
-        let result = match self.decided.take().filter(|(at, ..)| *at == core.now) {
+        let loaded = &mut notes.loaded;
+        (loaded.id, loaded.invited_hides) = (self.id, self.invited_hides(context, facts));
+        let result = match notes.decided.take().filter(|(at, ..)| *at == context.now) {
             Some((_, reply, changes)) => PartyResult::Answered { reply, changes },
-            None => party::run(core.now, &core.node.settings.parties.rules, &self.loaded, &self.call),
+            None => party::run(context.now, &context.settings.parties.rules, loaded, &self.call),
         };
         match result {
             PartyResult::Need(needs) => {
                 let rows = PartyDecision::rows_of(&needs, facts);
-                self.asked = needs;
-                if rows.is_empty() {
-                    self.waits_for = Some(PartyPause::Id);
-                    return DecisionStep::Pause;
+                notes.asked = needs;
+                match rows.is_empty() {
+                    // A party id.
+                    true => DecisionStep::Pause(Pause::Supply),
+                    false => DecisionStep::Need(rows),
                 }
-                DecisionStep::Need(rows)
             }
-            PartyResult::Answered { reply, .. } if !facts.are_assumed() && self.waits_for_user(&reply) => {
-                self.waits_for = Some(PartyPause::User);
-                DecisionStep::Pause
+            PartyResult::Answered { reply, .. }
+                if !facts.are_assumed() && self.waits_for_user(facts, &reply) =>
+            {
+                DecisionStep::Pause(Pause::Change)
             }
             PartyResult::Answered { reply, changes } if changes.is_empty() && self.deadline.is_none() => {
                 DecisionStep::Done(PartyOutcome::of(reply, changes, &Commit::default(), Vec::new()))
             }
             PartyResult::Answered { reply, changes } => {
-                let held = match self.held_changes(core, facts, &changes) {
+                let held = match PartyDecision::held_changes(context, facts, &changes) {
                     Ok(held) => held,
                     Err(needs) => {
-                        self.decided = Some((core.now, reply, changes));
+                        notes.decided = Some((context.now, reply, changes));
                         return DecisionStep::Need(needs);
                     }
                 };
-                let (mut commit, held) = self.commit_of(core, &changes, held);
-                let people = entered(&changes).filter(|(_, user)| core.users.visibility(user).is_none());
+                let (mut commit, held) = self.commit_of(context, &changes, held);
+                let people = entered(&changes).filter(|(_, user)| context.users.visibility(user).is_none());
                 let people = people.filter_map(|(_, user)| Some(expected_user(user, facts.person(user)?)));
                 commit.expects.extend(people);
                 let outcome = PartyOutcome::of(reply, changes, &commit, held);
@@ -382,18 +313,48 @@ impl Decision for PartyDecision {
     }
 
     /// The rows of local users. Not for a command that usually changes nothing: it would be decided twice.
-    fn cached(&self, core: &Core, need: &Need) -> Option<Found> {
-        if self.call.user.is_none() || self.call.command == PartyCommand::Get {
-            return None;
-        }
-        match need {
-            Need::Document(key) => core.cache.find_document(key),
-            Need::Presence(key) => {
-                let known = core.cache.members.get(key).cloned().or_else(|| own_presence(core, key));
-                (known.is_some() || self.entering.contains(key)).then_some(Found::Presence(known))
+    fn may_assume(&self) -> bool {
+        self.call.user.is_some() && self.call.command != PartyCommand::Get
+    }
+}
+
+impl PartyNotes {
+    /// Takes the rows that were loaded for the rules.
+    fn take_rows(&mut self, context: &DecisionContext<'_>, facts: &Facts) -> Result<(), RecordError> {
+        for need in std::mem::take(&mut self.asked) {
+            match need {
+                PartyNeed::Party(id) => {
+                    if let Some(found) = facts.document(&party_key(id)) {
+                        let party = found.map(|found| read_party(id, &found.row.body)).transpose()?;
+                        self.loaded.put_party(id, party);
+                    }
+                }
+                PartyNeed::Membership(user) => {
+                    if let Some(found) = facts.document(&MembershipRow::key(&user)) {
+                        let version = found.map(|found| found.version);
+                        let decoded = context.cache.memberships.get(&user);
+                        let membership = match decoded.filter(|known| Some(known.version) == version) {
+                            Some(known) => Some(known.row.clone()),
+                            None => found.map(|found| read_membership(&found.row.body)).transpose()?,
+                        };
+                        self.loaded.put_membership(user, membership.unwrap_or_default());
+                    }
+                }
+                PartyNeed::Presence(user) => match (facts.own_presence(&user), facts.person(&user)) {
+                    (Some(Some(found)), _) => self.loaded.put_presence(user, presence_of(found)),
+                    (Some(None), Some(person)) => {
+                        let known = person.known.is_some();
+                        self.loaded.put_presence(
+                            user,
+                            if known { UserPresence::Absent } else { UserPresence::Never },
+                        );
+                    }
+                    _ => {}
+                },
+                PartyNeed::Id => {}
             }
-            _ => None,
         }
+        Ok(())
     }
 }
 
@@ -401,9 +362,9 @@ pub(super) fn party_key(id: u64) -> DocumentKey {
     DocumentKey::shared(record::PARTY, id.to_string().into())
 }
 
-fn append(core: &Core, event: &party::PartyTopicEvent) -> Append {
+fn append(now: Time, event: &party::PartyTopicEvent) -> Append {
     let (kind, data) = json::topic_event(event);
-    let body = stored(kind, None, core.now.ms(), &String::from_utf8_lossy(&data));
+    let body = stored(kind, None, now.ms(), &String::from_utf8_lossy(&data));
     Append { topic: PARTIES.into(), id: None, body: body.into() }
 }
 

@@ -3,7 +3,9 @@
 
 use super::Parties;
 use crate::core::Core;
-use crate::transaction::{Decision, DecisionStep, Facts, Need, TransactionEnd, TransactionProgress};
+use crate::transaction::{
+    Decision, DecisionContext, DecisionStep, Facts, Need, TransactionEnd, TransactionProgress,
+};
 use std::ops::Range;
 use std::sync::Arc;
 use tavern_store::{Commit, Document, DocumentKey, Row};
@@ -32,15 +34,16 @@ pub(super) struct ReserveIds;
 impl Decision for ReserveIds {
     /// The first id of the block.
     type Outcome = u64;
+    type Notes = ();
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<u64> {
+    fn decide(&self, context: &DecisionContext<'_>, facts: &Facts, (): &mut ()) -> DecisionStep<u64> {
         let key = DocumentKey::new(PARTIES, NEXT);
         let Some(found) = facts.document(&key) else { return DecisionStep::Need(vec![Need::Document(key)]) };
         let kept = found.and_then(|found| std::str::from_utf8(&found.row.body).ok()?.trim().parse().ok());
-        let first = kept.unwrap_or(0).max(core.now.ms() * 1_000);
+        let first = kept.unwrap_or(0).max(context.now.ms() * 1_000);
         let body: Arc<[u8]> = (first + BLOCK).to_string().into_bytes().into();
         let puts = vec![Row::Document(Document { key, body })];
-        let commit = Commit { writer: Some(core.writer()), puts, ..Commit::default() };
+        let commit = Commit { puts, ..context.commit() };
         DecisionStep::Commit { commit, outcome: first }
     }
 }

@@ -3,10 +3,10 @@
 //! followee.
 
 use crate::core::{Core, Notice, ReplyTo, refusal};
-use crate::transaction::{Decision, DecisionStep, Facts, TransactionEnd};
+use crate::transaction::{Decision, DecisionContext, DecisionStep, Facts, TransactionEnd};
 use std::sync::Arc;
 use tavern_domain::presence::UserUpdate;
-use tavern_store::{Commit, Expect, Follow, Row, RowKey};
+use tavern_store::{Expect, Follow, Row, RowKey};
 
 pub(super) struct FollowDecision {
     pub follower: Arc<str>,
@@ -26,12 +26,18 @@ pub(super) enum FollowOutcome {
 
 impl Decision for FollowDecision {
     type Outcome = FollowOutcome;
+    type Notes = ();
 
     /// Assumes that a new follow does not exist, which is usually true and saves a read.
-    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<FollowOutcome> {
+    fn decide(
+        &self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        (): &mut (),
+    ) -> DecisionStep<FollowOutcome> {
         let (follower, followee) = (self.follower.clone(), self.followee.clone());
         let key = RowKey::Follow { follower: follower.clone(), followee: followee.clone() };
-        let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
+        let mut commit = context.commit();
         if !self.on {
             commit.deletes.push(key);
             return DecisionStep::Commit { commit, outcome: FollowOutcome::Changed };
@@ -39,7 +45,7 @@ impl Decision for FollowDecision {
         if let Some(version) = facts.conflicting_version(&key).filter(|version| *version > 0) {
             return DecisionStep::Done(FollowOutcome::Follows { version });
         }
-        commit.puts.push(Row::Follow(Follow { follower, followee, since: core.now }));
+        commit.puts.push(Row::Follow(Follow { follower, followee, since: context.now }));
         commit.expects.push(Expect { key, version: 0 });
         DecisionStep::Commit { commit, outcome: FollowOutcome::Changed }
     }

@@ -3,7 +3,7 @@
 
 use super::person::visibility_of;
 use crate::core::{Core, Notice, ReplyTo};
-use crate::transaction::{Decision, DecisionStep, Facts, Need};
+use crate::transaction::{Decision, DecisionContext, DecisionStep, Facts, Need};
 use std::sync::Arc;
 use tavern_domain::presence::{UserFact, UserUpdate, Visibility};
 use tavern_store::{Commit, Expect, PresenceKey, Row, RowKey, UserRow, UserSnapshot};
@@ -24,8 +24,14 @@ pub(super) struct StoredVisibility {
 impl Decision for VisibilityDecision {
     /// None: it is stored already.
     type Outcome = Option<StoredVisibility>;
+    type Notes = ();
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<Self::Outcome> {
+    fn decide(
+        &self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        (): &mut (),
+    ) -> DecisionStep<Self::Outcome> {
         let Some(person) = facts.person(&self.user) else {
             return DecisionStep::Need(vec![Need::Person(self.user.clone())]);
         };
@@ -35,10 +41,9 @@ impl Decision for VisibilityDecision {
         }
         let row = UserRow { user: self.user.clone(), last_seen: None, visibility: self.value };
         let commit = Commit {
-            writer: Some(core.writer()),
             expects: vec![Expect { key: RowKey::User(self.user.clone()), version: stored.version }],
             puts: vec![Row::User(row)],
-            ..Commit::default()
+            ..context.commit()
         };
         DecisionStep::Commit { commit, outcome: Some(StoredVisibility { visibility: self.value, ..stored }) }
     }

@@ -14,8 +14,8 @@ pub(crate) enum PresenceAction {
     Input(AttendanceInput),
     /// A deadline is due.
     Wake,
-    /// The user's visibility changed: the presence takes over what is stored for the user. `others`, as the decision
-    /// found them: where else they are shown as before.
+    /// The user's visibility changed: the presence takes over what is stored for the user. `others`, once it is decided:
+    /// where else they are shown as before.
     SyncVisibility {
         others: Vec<PresenceKey>,
     },
@@ -44,8 +44,8 @@ pub(crate) struct PresenceChange {
     pub reads_first: bool,
     /// The outcome of its commit is unknown: only find out whether it was applied.
     pub unknown: bool,
-    /// The user's membership as cached when the change started. May be stale.
-    pub cached_membership: Option<MembershipRow>,
+    /// The user's membership as cached when the change began, for the first attempt. May be stale.
+    pub cached_membership: Option<Arc<MembershipRow>>,
 }
 
 impl PresenceChange {

@@ -132,7 +132,7 @@ impl PresenceChanges {
     }
 
     fn progressed(&mut self, core: &mut Core, progress: TransactionProgress<PresenceDecision>) {
-        let TransactionProgress::Ended(decision, ended) = progress else { return };
+        let TransactionProgress::Ended(decision, mut ended) = progress else { return };
         match decision {
             PresenceDecision::Hold(hold) => self.hold_ended(core, hold, &ended),
             PresenceDecision::Sweep(_) => {
@@ -141,11 +141,8 @@ impl PresenceChanges {
                     self.swept(core, swept, &receipt);
                 }
             }
-            PresenceDecision::Change(mut change) => {
-                let others = match &mut change.action {
-                    PresenceAction::SyncVisibility { others } => std::mem::take(others),
-                    _ => Vec::new(),
-                };
+            PresenceDecision::Change(change) => {
+                let others = take_others(&mut ended);
                 if let Some(id) = change.listener
                     && let Some(count) = self.busy.get_mut(&id)
                 {
@@ -189,7 +186,7 @@ impl PresenceChanges {
     ) {
         match ended {
             TransactionEnd::Committed(PresenceOutcome::Changed(changed), receipt) => {
-                self.committed(core, change, changed, &receipt);
+                self.committed(core, *changed, &receipt);
             }
             TransactionEnd::Committed(..) => self.end(core, &change, Ok(Vec::new())),
             TransactionEnd::Done(PresenceOutcome::Refused(refusal)) => self.end(core, &change, Err(refusal)),
@@ -202,7 +199,7 @@ impl PresenceChanges {
                 }
                 self.queue.leave(&change.key);
             }
-            TransactionEnd::Done(PresenceOutcome::Unchanged { version, wakes }) => {
+            TransactionEnd::Done(PresenceOutcome::Unchanged { change, version, wakes }) => {
                 match change.action {
                     PresenceAction::Wake if !wakes => forget_deadline(core, &change.key, version),
                     PresenceAction::Release => forget_hold(core, &change.key),
@@ -256,14 +253,8 @@ impl PresenceChanges {
     }
 
     /// Committed: the caller gets the reply, then others are notified.
-    fn committed(
-        &mut self,
-        core: &mut Core,
-        change: PresenceChange,
-        changed: CommittedPresence,
-        receipt: &Receipt,
-    ) {
-        let CommittedPresence { at, changes, due, stay, alone, concerns_party } = changed;
+    fn committed(&mut self, core: &mut Core, changed: CommittedPresence, receipt: &Receipt) {
+        let CommittedPresence { change, at, changes, due, stay, alone, concerns_party } = changed;
         if let Some(due) = due {
             core.agenda.set(due, Timer::GraceEnds(change.key.clone()));
         }
@@ -383,6 +374,19 @@ impl PresenceChanges {
         if let Some(loss) = loss_of(core, id, &channel) {
             self.begin(core, loss);
         }
+    }
+}
+
+/// Where else a user is shown as before, as the decision found it.
+fn take_others(ended: &mut TransactionEnd<PresenceOutcome>) -> Vec<PresenceKey> {
+    let decided = match ended {
+        TransactionEnd::Committed(PresenceOutcome::Changed(changed), _) => &mut changed.change,
+        TransactionEnd::Done(PresenceOutcome::Unchanged { change, .. }) => change,
+        _ => return Vec::new(),
+    };
+    match &mut decided.action {
+        PresenceAction::SyncVisibility { others } => std::mem::take(others),
+        _ => Vec::new(),
     }
 }
 

@@ -5,18 +5,15 @@ use super::change::{PresenceAction, PresenceChange};
 use super::hold::{self, HoldDecision};
 use super::sweep::{SweepDecision, SweptPresence};
 use super::topic::transitions;
-use crate::core::Core;
 use crate::core::listener::ListenerId;
 use crate::rows::{MembershipRow, add_presence, expected_user, remove_hold, stored_visibility};
-use crate::transaction::{Decision, DecisionStep, Facts, Need};
+use crate::transaction::{Decision, DecisionContext, DecisionStep, Facts, Need};
+use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::{
-    Attendance, AttendanceChange, AttendanceInput, ChannelClient, NodeEpoch, OfflineReason, PresenceSummary,
-    Visibility,
+    Attendance, AttendanceChange, AttendanceInput, ChannelClient, OfflineReason, PresenceSummary, Visibility,
 };
-use tavern_store::{
-    Commit, Expect, LastSeenUpdate, PresenceRow, RowKey, UserSnapshot, Versioned, Writer, planted,
-};
+use tavern_store::{Commit, Expect, LastSeenUpdate, PresenceRow, RowKey, UserSnapshot, Versioned, planted};
 use tavern_wire::error::{Code, Refusal};
 
 pub(super) enum PresenceDecision {
@@ -33,18 +30,21 @@ pub(super) enum PresenceOutcome {
     Dropped,
     /// The stored state is already as requested. The version that was read, for cleaning up.
     Unchanged {
+        change: Box<PresenceChange>,
         version: u64,
         wakes: bool,
     },
     /// The stored client of a change with an unknown outcome.
     Resolved(Option<ChannelClient>),
-    Changed(CommittedPresence),
+    Changed(Box<CommittedPresence>),
     Held,
     Swept(Vec<SweptPresence>),
 }
 
 /// The result of a committed change.
 pub(super) struct CommittedPresence {
+    /// As it was decided, with the name and the visibility that are stored.
+    pub change: PresenceChange,
     pub at: Time,
     pub changes: Vec<AttendanceChange>,
     /// When the next grace period ends.
@@ -58,20 +58,30 @@ pub(super) struct CommittedPresence {
 
 impl Decision for PresenceDecision {
     type Outcome = PresenceOutcome;
+    type Notes = ();
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<PresenceOutcome> {
+    fn decide(
+        &self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        (): &mut (),
+    ) -> DecisionStep<PresenceOutcome> {
         match self {
-            PresenceDecision::Hold(hold) => hold.decide(core, facts),
-            PresenceDecision::Sweep(sweep) => sweep.decide(core, facts),
+            PresenceDecision::Hold(hold) => hold.decide(context, facts),
+            PresenceDecision::Sweep(sweep) => sweep.decide(context, facts),
             PresenceDecision::Change(change) => match &change.action {
-                PresenceAction::SyncHeld { .. } => hold::decide_held(change, core, facts),
-                _ => decide_change(change, core, facts),
+                PresenceAction::SyncHeld { .. } => hold::decide_held(change, context, facts),
+                _ => decide_change(change, context, facts),
             },
         }
     }
 }
 
-fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> DecisionStep<PresenceOutcome> {
+fn decide_change(
+    change: &PresenceChange,
+    context: &DecisionContext<'_>,
+    facts: &Facts,
+) -> DecisionStep<PresenceOutcome> {
     let syncs = matches!(change.action, PresenceAction::SyncVisibility { .. });
     let Some(found) = facts.presence(&change.key) else {
         let person = syncs.then(|| Need::Person(change.key.user.clone()));
@@ -80,15 +90,15 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
     if change.unknown {
         return DecisionStep::Done(PresenceOutcome::Resolved(find_client(change, found)));
     }
-    if change.is_join() && change.listener.is_some_and(|id| !is_settled(core, id)) {
+    if change.is_join() && change.listener.is_some_and(|id| !is_settled(context, id)) {
         // The session has ended or migrates: joining now would take the client away from its new node.
         let refusal = Refusal::new(Code::Gone, "the session has ended; send hello again");
         return DecisionStep::Done(PresenceOutcome::Refused(refusal));
     }
-    if !is_still_valid(core, change) {
+    let Some(mut change) = still_valid(context, change) else {
         return DecisionStep::Done(PresenceOutcome::Dropped);
-    }
-    join_if_lost(core, change, found);
+    };
+    join_if_lost(context, &mut change, found);
     if let Some(found) = found.filter(|_| change.listener.is_none()) {
         // No local session: keep the stored name.
         (change.name, change.anonymous) = (found.row.name.clone(), found.row.anonymous);
@@ -96,15 +106,12 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
     let shown = found.map(|found| found.row.visibility);
     let person = facts.person(&change.key.user).filter(|_| syncs);
     change.visibility = match person {
-        Some(person) => Some(take_visibility(change, person)),
-        // At each attempt what is stored now: it may have changed since the last one.
-        None => shown.or_else(|| known_visibility(core, change)).or(change.visibility),
+        Some(person) => Some(take_visibility(&mut change, person)),
+        None => shown.or_else(|| known_visibility(context, &change)).or(change.visibility),
     };
     let before = found.map(|found| found.row.attendance.clone()).unwrap_or_default();
     let mut attendance = before.clone();
-    // Read once: the node may start a new epoch at any moment, and client and writer must have the same.
-    let node_epoch = core.node.node_epoch();
-    let mut changes = apply(core.now, change, &node_epoch, &mut attendance);
+    let mut changes = apply(context, &change, &mut attendance);
     if let Some((from, to)) = shown.zip(change.visibility)
         && from != to
         && attendance.is_present()
@@ -119,41 +126,39 @@ fn decide_change(change: &mut PresenceChange, core: &Core, facts: &Facts) -> Dec
     }
     if attendance == before && changes.is_empty() {
         let version = found.map_or(0, |found| found.version);
-        return DecisionStep::Done(PresenceOutcome::Unchanged {
-            version,
-            wakes: before.next_wake().is_some(),
-        });
+        let wakes = before.next_wake().is_some();
+        let change = Box::new(change);
+        return DecisionStep::Done(PresenceOutcome::Unchanged { change, version, wakes });
     }
-    let mut commit = commit_of(core, change, node_epoch, &before, attendance.clone(), &changes);
+    let mut commit = commit_of(context, &change, &before, attendance.clone(), &changes);
     commit.expects.extend(person.map(|person| expected_user(&change.key.user, person)));
     let mut concerns_party = false;
-    if concerns_parties(change, &before, &attendance, &changes) {
-        let Some(membership) = membership_of(change, facts, &mut commit) else {
+    if concerns_parties(&change, &before, &attendance, &changes) {
+        let Some(membership) = membership_of(&change, facts, &mut commit) else {
             return DecisionStep::Need(vec![Need::Document(MembershipRow::key(&change.key.user))]);
         };
         concerns_party = membership.is_concerned();
-        membership.note_departure(core.now, &change.key.user, said_bye(&changes), &mut commit);
+        membership.note_departure(context.now, &change.key.user, said_bye(&changes), &mut commit);
     }
     if matches!(change.action, PresenceAction::Release) {
         remove_hold(&mut commit, &change.key);
     }
-    let outcome = PresenceOutcome::Changed(changed(core, change, &attendance, changes, concerns_party));
+    let outcome = changed(context, change, &attendance, changes, concerns_party);
     DecisionStep::Commit { commit, outcome }
 }
 
 fn apply(
-    now: Time,
+    context: &DecisionContext<'_>,
     change: &PresenceChange,
-    node_epoch: &NodeEpoch,
     attendance: &mut Attendance,
 ) -> Vec<AttendanceChange> {
-    let mut changes = Vec::new();
+    let (now, mut changes) = (context.now, Vec::new());
     match change.action.clone() {
         // A client joins under the current epoch, even if the join started under an earlier one.
         PresenceAction::Input(AttendanceInput::Join { client, state, .. }) => {
             attendance.handle(
                 now,
-                AttendanceInput::Join { client, node: node_epoch.clone(), state },
+                AttendanceInput::Join { client, node: context.node.clone(), state },
                 &mut changes,
             );
         }
@@ -182,38 +187,39 @@ fn take_visibility(change: &mut PresenceChange, person: &UserSnapshot) -> Visibi
 }
 
 /// The visibility of the user of a local session.
-fn known_visibility(core: &Core, change: &PresenceChange) -> Option<Visibility> {
-    core.users.visibility(&change.key.user).filter(|_| change.listener.is_some() && !change.anonymous)
+fn known_visibility(context: &DecisionContext<'_>, change: &PresenceChange) -> Option<Visibility> {
+    context.users.visibility(&change.key.user).filter(|_| change.listener.is_some() && !change.anonymous)
 }
 
 /// The user's membership: loaded, or cached and then expected by the commit. None: it must be loaded.
-fn membership_of(change: &mut PresenceChange, facts: &Facts, commit: &mut Commit) -> Option<MembershipRow> {
+fn membership_of(change: &PresenceChange, facts: &Facts, commit: &mut Commit) -> Option<Arc<MembershipRow>> {
     let key = MembershipRow::key(&change.key.user);
     if let Some(found) = facts.document(&key) {
         let found = found.map(|found| Versioned { version: found.version, row: found.row.body.clone() });
-        return Some(MembershipRow::read(found.as_ref()).unwrap_or_default());
+        return Some(Arc::new(MembershipRow::read(found.as_ref()).unwrap_or_default()));
     }
     // If the cached one is stale the commit conflicts, and then it is loaded.
-    let cached = change.cached_membership.take()?;
+    let cached = change.cached_membership.clone().filter(|_| !facts.is_retry())?;
     commit.expects.push(Expect { key: RowKey::Document(key), version: cached.version });
     Some(cached)
 }
 
 pub(super) fn changed(
-    core: &Core,
-    change: &PresenceChange,
+    context: &DecisionContext<'_>,
+    change: PresenceChange,
     attendance: &Attendance,
     changes: Vec<AttendanceChange>,
     concerns_party: bool,
-) -> CommittedPresence {
-    CommittedPresence {
-        at: core.now,
+) -> PresenceOutcome {
+    PresenceOutcome::Changed(Box::new(CommittedPresence {
+        at: context.now,
         changes,
-        due: attendance.next_wake().filter(|_| !forgets_grace(change)),
+        due: attendance.next_wake().filter(|_| !forgets_grace(&change)),
         stay: PresenceSummary::of(attendance),
         alone: change.listener.and(attendance.alone()),
         concerns_party,
-    }
+        change,
+    }))
 }
 
 /// The planted fault.
@@ -231,42 +237,45 @@ fn find_client(change: &PresenceChange, found: Option<&Versioned<PresenceRow>>) 
     found.and_then(|found| found.row.attendance.connected().find(|a| a.client == *client).cloned())
 }
 
-/// Compares an automatic change of a session with the session's current state. False: it is obsolete.
-fn is_still_valid(core: &Core, change: &mut PresenceChange) -> bool {
+/// An automatic change of a session with the session's current state. None: it is obsolete.
+fn still_valid(context: &DecisionContext<'_>, original: &PresenceChange) -> Option<PresenceChange> {
+    let mut change = original.clone();
     if !change.is_automatic() {
-        return true;
+        return Some(change);
     }
-    let session = change.listener.and_then(|id| core.session(id));
-    let present = session.and_then(|session| session.present.state(&change.key.channel));
+    let session = change.listener.and_then(|id| context.session(id));
     match &mut change.action {
         // Use the current state, not the one from when the store did not answer.
-        PresenceAction::Input(AttendanceInput::Join { state, .. }) => match present {
-            Some(now) if session.is_some_and(|session| !session.lost) => *state = now.clone(),
-            _ => return false,
-        },
+        PresenceAction::Input(AttendanceInput::Join { state, .. }) => {
+            let here = session.filter(|session| !session.lost)?;
+            *state = here.present.state(&change.key.channel)?.clone();
+        }
         PresenceAction::Input(AttendanceInput::Lose { .. } | AttendanceInput::LoseAt { .. }) => {
-            return session.is_none_or(|session| session.lost);
+            return Some(change).filter(|_| session.is_none_or(|session| session.lost));
         }
         _ => {}
     }
-    true
+    Some(change)
 }
 
 /// A client that was marked lost while its session is alive still counts itself as present: its update is a join.
-fn join_if_lost(core: &Core, change: &mut PresenceChange, found: Option<&Versioned<PresenceRow>>) {
+fn join_if_lost(
+    context: &DecisionContext<'_>,
+    change: &mut PresenceChange,
+    found: Option<&Versioned<PresenceRow>>,
+) {
     let PresenceAction::Input(AttendanceInput::Update { client, state }) = &change.action else { return };
     let living = found.is_some_and(|found| found.row.attendance.connected().any(|a| a.client == *client));
-    let session = change.listener.and_then(|id| core.session(id));
+    let session = change.listener.and_then(|id| context.session(id));
     if !living && session.is_some_and(|session| session.present.has(&change.key.channel)) {
-        let (client, state) = (*client, Some(state.clone()));
-        change.action =
-            PresenceAction::Input(AttendanceInput::Join { client, node: core.node.node_epoch(), state });
+        let (client, state, node) = (*client, Some(state.clone()), context.node.clone());
+        change.action = PresenceAction::Input(AttendanceInput::Join { client, node, state });
     }
 }
 
 /// Whether a session is here and not migrating.
-fn is_settled(core: &Core, id: ListenerId) -> bool {
-    core.session(id).is_some_and(|session| !session.frozen)
+fn is_settled(context: &DecisionContext<'_>, id: ListenerId) -> bool {
+    context.session(id).is_some_and(|session| !session.frozen)
 }
 
 /// Whether the party must be notified: none of the user's clients is connected any more, or they left for good.
@@ -290,17 +299,13 @@ fn said_bye(changes: &[AttendanceChange]) -> bool {
 
 /// The commit of a change. The driver adds the expected versions.
 pub(super) fn commit_of(
-    core: &Core,
+    context: &DecisionContext<'_>,
     change: &PresenceChange,
-    node_epoch: NodeEpoch,
     before: &Attendance,
     attendance: Attendance,
     changes: &[AttendanceChange],
 ) -> Commit {
-    let mut commit = Commit {
-        writer: Some(Writer { node: node_epoch.node, epoch: node_epoch.epoch }),
-        ..Commit::default()
-    };
+    let mut commit = context.commit();
     let (key, name, anonymous) = (change.key.clone(), change.name.clone(), change.anonymous);
     let visibility = change.visibility.unwrap_or_default();
     let row = PresenceRow { key, anonymous, name, visibility, attendance };
@@ -313,6 +318,6 @@ pub(super) fn commit_of(
     {
         commit.seen.push(LastSeenUpdate { user: change.key.user.clone(), at: *last_seen });
     }
-    commit.appends = transitions(core, change, changes);
+    commit.appends = transitions(context, change, changes);
     commit
 }

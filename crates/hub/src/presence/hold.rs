@@ -8,7 +8,7 @@ use super::decision::{PresenceOutcome, changed, commit_of};
 use crate::core::{Core, Feature, ReplyTo, Timer};
 use crate::held::{HeldChange, arrive};
 use crate::rows::{HOLD, expected_user, hold_deadline_key, remove_hold, stored_visibility};
-use crate::transaction::{DecisionStep, Facts, Need};
+use crate::transaction::{DecisionContext, DecisionStep, Facts, Need};
 use tavern_domain::presence::{
     Attendance, AttendanceChange, AttendanceInput, ClientLoss, OfflineReason, PresenceSummary,
 };
@@ -24,13 +24,12 @@ pub(super) struct HoldDecision {
 }
 
 impl HoldDecision {
-    pub fn decide(&self, core: &Core, facts: &Facts) -> DecisionStep<PresenceOutcome> {
+    pub fn decide(&self, context: &DecisionContext<'_>, facts: &Facts) -> DecisionStep<PresenceOutcome> {
         let hold = &self.hold;
         if facts.hold(&hold.key).is_none() {
             return DecisionStep::Need(vec![Need::Hold(hold.key.clone())]);
         }
-        let mut commit =
-            Commit { writer: Some(core.writer()), puts: vec![Row::Hold(hold.clone())], ..Commit::default() };
+        let mut commit = Commit { puts: vec![Row::Hold(hold.clone())], ..context.commit() };
         match hold.until {
             Some(until) => commit.deadlines.push(Deadline::new(until, HOLD, &hold.key.to_string())),
             None => commit.deletes.push(hold_deadline_key(&hold.key)),
@@ -41,14 +40,17 @@ impl HoldDecision {
 
 /// Makes a held presence follow its carrier.
 pub(super) fn decide_held(
-    change: &mut PresenceChange,
-    core: &Core,
+    change: &PresenceChange,
+    context: &DecisionContext<'_>,
     facts: &Facts,
 ) -> DecisionStep<PresenceOutcome> {
     let PresenceAction::SyncHeld { departed, own } = &change.action else {
         return DecisionStep::Done(PresenceOutcome::Dropped);
     };
-    let unchanged = || DecisionStep::Done(PresenceOutcome::Unchanged { version: 0, wakes: true });
+    let unchanged = || {
+        let change = Box::new(change.clone());
+        DecisionStep::Done(PresenceOutcome::Unchanged { change, version: 0, wakes: true })
+    };
     let hold = match facts.hold(&change.key) {
         None => {
             let needs = vec![Need::Hold(change.key.clone()), Need::Person(change.key.user.clone())];
@@ -60,7 +62,7 @@ pub(super) fn decide_held(
     let Some(person) = facts.person(&change.key.user) else {
         return DecisionStep::Need(vec![Need::Person(change.key.user.clone())]);
     };
-    let now = core.now;
+    let now = context.now;
     let at = |channel: &str| person.presences.iter().find(|row| *row.row.key.channel == *channel);
     let carrier = hold.row.held_with.as_deref().and_then(at);
     let stored = at(&change.key.channel);
@@ -71,23 +73,23 @@ pub(super) fn decide_held(
     if over {
         expire(now, &mut attendance, carrier, &mut changes);
     } else {
-        let grace_ms = core.node.settings.grace_ms(&change.key.channel);
+        let grace_ms = context.settings.grace_ms(&change.key.channel);
         let own = hold.row.held_with.is_none().then_some(*own);
         arrive(now, &mut attendance, carrier.map(|row| &row.row), own, &mut changes);
         depart(now, &mut attendance, carrier, departed, grace_ms, &mut changes);
     }
     let known = stored.or(carrier).map(|row| &row.row);
-    change.name = known.and_then(|row| row.name.clone());
-    change.visibility = Some(stored_visibility(person));
+    let (name, visibility) = (known.and_then(|row| row.name.clone()), Some(stored_visibility(person)));
+    let decided = PresenceChange { name, visibility, ..change.clone() };
     if attendance == before && changes.is_empty() {
         if !over {
             return unchanged();
         }
-        let mut commit = Commit { writer: Some(core.writer()), ..Commit::default() };
+        let mut commit = context.commit();
         remove_hold(&mut commit, &change.key);
         return DecisionStep::Commit { commit, outcome: PresenceOutcome::Held };
     }
-    let mut commit = commit_of(core, change, core.node.node_epoch(), &before, attendance.clone(), &changes);
+    let mut commit = commit_of(context, &decided, &before, attendance.clone(), &changes);
     // If a carrier changes before the commit, all of this is decided again.
     let mut expect = |key: PresenceKey, row: Option<&Versioned<PresenceRow>>| {
         let version = row.map_or(0, |row| row.version);
@@ -101,7 +103,7 @@ pub(super) fn decide_held(
     if over {
         remove_hold(&mut commit, &change.key);
     }
-    let outcome = PresenceOutcome::Changed(changed(core, change, &attendance, changes, false));
+    let outcome = changed(context, decided, &attendance, changes, false);
     DecisionStep::Commit { commit, outcome }
 }
 

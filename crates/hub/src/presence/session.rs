@@ -410,6 +410,6 @@ fn represent_by_another(presence: &mut Presence, core: &mut Core, id: ListenerId
 }
 
 /// The cached membership of the user; the commit detects a stale one.
-fn membership_in_cache(core: &Core, user: &Arc<str>) -> Option<MembershipRow> {
-    MembershipRow::read(core.cache.documents.get(&MembershipRow::key(user))?.as_ref()).ok()
+fn membership_in_cache(core: &Core, user: &Arc<str>) -> Option<Arc<MembershipRow>> {
+    MembershipRow::read(core.cache.documents.get(&MembershipRow::key(user))?.as_ref()).ok().map(Arc::new)
 }

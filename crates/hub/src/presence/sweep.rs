@@ -3,11 +3,10 @@
 
 use super::change::{PresenceAction, PresenceChange};
 use super::decision::{PresenceOutcome, commit_of};
-use crate::core::Core;
 use crate::rows::StaleUser;
-use crate::transaction::{DecisionStep, Facts, Need};
+use crate::transaction::{DecisionContext, DecisionStep, Facts, Need};
 use tavern_domain::presence::{AttendanceChange, AttendanceInput, PresenceSummary};
-use tavern_store::{Commit, Expect, RowKey};
+use tavern_store::{Expect, RowKey};
 
 pub(super) struct SweepDecision(pub StaleUser);
 
@@ -19,18 +18,18 @@ pub(super) struct SweptPresence {
 }
 
 impl SweepDecision {
-    pub fn decide(&self, core: &Core, facts: &Facts) -> DecisionStep<PresenceOutcome> {
+    pub fn decide(&self, context: &DecisionContext<'_>, facts: &Facts) -> DecisionStep<PresenceOutcome> {
         let Some(person) = facts.person(&self.0.user) else {
             return DecisionStep::Need(vec![Need::Person(self.0.user.clone())]);
         };
         let mut swept = Vec::new();
-        let mut whole = Commit { writer: Some(core.writer()), ..Commit::default() };
+        let mut whole = context.commit();
         for row in &person.presences {
             let before = &row.row.attendance;
             let mut attendance = before.clone();
             let mut changes = Vec::new();
             let input = AttendanceInput::Sweep { nodes: self.0.nodes.clone() };
-            attendance.handle(core.now, input.clone(), &mut changes);
+            attendance.handle(context.now, input.clone(), &mut changes);
             if attendance == *before {
                 continue;
             }
@@ -41,7 +40,7 @@ impl SweepDecision {
                 ..PresenceChange::of(row.row.key.clone(), PresenceAction::Input(input))
             };
             let stay = PresenceSummary::of(&attendance);
-            let part = commit_of(core, &change, core.node.node_epoch(), before, attendance, &changes);
+            let part = commit_of(context, &change, before, attendance, &changes);
             let key = RowKey::Presence(change.key.clone());
             whole.expects.push(Expect { key, version: row.version });
             whole.deletes.extend(part.deletes);

@@ -4,13 +4,18 @@
 
 use super::change::PresenceChange;
 use crate::core::Core;
+use crate::transaction::DecisionContext;
 use tavern_domain::presence::AttendanceChange;
 use tavern_domain::topic::PRESENCE;
 use tavern_store::{Append, Receipt};
 use tavern_wire::json::event::{stored, transition};
 
-pub(super) fn transitions(core: &Core, change: &PresenceChange, changes: &[AttendanceChange]) -> Vec<Append> {
-    if !core.node.publishes_presence() || !change.is_own_channel() {
+pub(super) fn transitions(
+    context: &DecisionContext<'_>,
+    change: &PresenceChange,
+    changes: &[AttendanceChange],
+) -> Vec<Append> {
+    if !context.publishes_presence || !change.is_own_channel() {
         return Vec::new();
     }
     let transitions = changes.iter().filter_map(|change| match change {
@@ -22,7 +27,7 @@ pub(super) fn transitions(core: &Core, change: &PresenceChange, changes: &[Atten
         .map(|(kind, left)| {
             let left = left.map(|(seen, reason)| (seen.ms(), reason.as_str()));
             let data = transition(&change.key.user, change.name.as_deref(), left);
-            let body = stored(kind, None, core.now.ms(), &String::from_utf8_lossy(&data));
+            let body = stored(kind, None, context.now.ms(), &String::from_utf8_lossy(&data));
             Append { topic: PRESENCE.into(), id: None, body: body.into() }
         })
         .collect()

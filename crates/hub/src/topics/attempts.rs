@@ -3,8 +3,7 @@
 use super::command::{TopicCaller, TopicReply};
 use super::load::{Listing, SubscriptionRows, parse};
 use super::outcome::{TopicDecided, TopicOutcome, TopicStep};
-use crate::core::Core;
-use crate::transaction::Facts;
+use crate::transaction::{DecisionContext, Facts};
 use std::sync::Arc;
 use tavern_store::limits::PAGE_ROWS;
 use tavern_wire::record::{self, ATTEMPT, AttemptRecord};
@@ -19,6 +18,7 @@ pub struct AttemptFilter {
     pub limit: usize,
 }
 
+#[derive(Clone)]
 pub(super) struct ListAttempts {
     name: Arc<str>,
     filter: AttemptFilter,
@@ -32,13 +32,15 @@ impl ListAttempts {
         ListAttempts { name, filter, listing, found: Vec::new() }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
-        if facts.is_empty() {
-            *self = ListAttempts::new(self.name.clone(), self.filter.clone());
-        }
+    pub fn decide(
+        &mut self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        caller: &TopicCaller,
+    ) -> TopicDecided {
         let last = SubscriptionRows::open(facts, caller, &self.name)?.delivery.row.attempted();
         // More were kept before the configuration was changed.
-        let kept = core.node.settings.topics.attempts_kept;
+        let kept = context.settings.topics.attempts_kept;
         let wanted = |attempt: &AttemptRecord| {
             attempt.number + kept > last
                 && self.filter.before.is_none_or(|before| attempt.number < before)

@@ -14,6 +14,7 @@ use tavern_store::limits::PAGE_ROWS;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::{BatchEvent, entry, shown_id};
 
+#[derive(Clone)]
 pub(super) struct BrowseTopic {
     pub topic: Arc<str>,
     /// The `seq` of an event, as it is shown.

@@ -7,8 +7,7 @@ use super::backlog::Backlog;
 use super::load::{Listing, SubscriptionRows, by_name, counts, parse_subscription, peek, read_on, version};
 use super::outcome::{Edit, LostEvents, NextStep, Retained, TopicDecided, TopicOutcome, TopicStep};
 use super::reading::LogReading;
-use crate::core::Core;
-use crate::transaction::Facts;
+use crate::transaction::{DecisionContext, Facts};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::delivery::LogMark;
@@ -22,6 +21,7 @@ const PAGES: u32 = 64;
 const EVENT_BYTES: u64 = 80 << 10;
 
 /// Lists the subscriptions with a budget, if any subscription has changed.
+#[derive(Clone)]
 pub(super) struct ListBudgets {
     /// The version of all subscriptions when they were listed last.
     known: Option<u64>,
@@ -53,6 +53,7 @@ impl ListBudgets {
 }
 
 /// Counts the bytes that wait for one subscription, and drops the excess.
+#[derive(Clone)]
 pub(super) struct CountBacklog {
     name: Arc<str>,
     budget: u64,
@@ -60,6 +61,7 @@ pub(super) struct CountBacklog {
     counting: Option<BacklogCount>,
 }
 
+#[derive(Clone)]
 struct BacklogCount {
     backlog: Backlog,
     reading: LogReading,
@@ -79,10 +81,7 @@ impl CountBacklog {
         TopicOutcome::of(NextStep::Retain(Retained::Counted(self.name.clone(), backlog)))
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts) -> TopicDecided {
-        if facts.is_empty() {
-            self.counting = None;
-        }
+    pub fn decide(&mut self, context: &DecisionContext<'_>, facts: &Facts) -> TopicDecided {
         let Some(rows) = SubscriptionRows::find(facts, &self.name)? else {
             return Ok(TopicStep::Done(self.counted(None)));
         };
@@ -128,11 +127,11 @@ impl CountBacklog {
         };
         let announces = peek(facts, TOPIC, DELIVERIES)?.is_some();
         let mut progress = progress.clone();
-        let lost = progress.shed(core.now, through);
-        let mut edit = Edit::new(core);
+        let lost = progress.shed(context.now, through);
+        let mut edit = Edit::new(context);
         edit.put(DELIVERY, &self.name, record::write_progress(&progress));
         if let (true, Some((first, last))) = (announces, lost) {
-            edit.0.appends.push(announcement::shed(&self.name, first, last, core.now.ms()));
+            edit.0.appends.push(announcement::shed(&self.name, first, last, context.now.ms()));
         }
         backlog.reach(through);
         let announced = !edit.0.appends.is_empty();

@@ -6,8 +6,7 @@ use super::command::{DeadLetterChoice, TopicCaller, TopicReply};
 use super::load::{Listing, LoadStop, SubscriptionRows, document, log_ends, parse};
 use super::outcome::{Edit, TopicDecided, TopicOutcome, TopicStep};
 use super::progress::ProgressChange;
-use crate::core::Core;
-use crate::transaction::Facts;
+use crate::transaction::{DecisionContext, Facts};
 use std::sync::Arc;
 use tavern_domain::delivery::{
     Batch, DeliveryInput, EntryRange, GAP_BYTES, LogMark, MAX_RETRIED_DEAD_LETTERS, RetriedDeadLetter,
@@ -31,7 +30,7 @@ fn letters(page: &[Versioned<Document>]) -> Result<Vec<DeadLetterRecord>, LoadSt
 }
 
 /// How many there are, up to a limit.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct DeadLetterCount {
     listing: Option<Listing>,
     count: usize,
@@ -50,6 +49,7 @@ impl DeadLetterCount {
 }
 
 /// One page of them, by number.
+#[derive(Clone)]
 pub(super) struct ListDeadLetters {
     pub name: Arc<str>,
     pub after: Option<u64>,
@@ -67,6 +67,7 @@ impl ListDeadLetters {
 }
 
 /// Sends dead letters again: the selected ones, or all, up to a limit at once.
+#[derive(Clone)]
 pub(super) struct RetryDeadLetters {
     name: Arc<str>,
     choice: DeadLetterChoice,
@@ -82,10 +83,12 @@ impl RetryDeadLetters {
         RetryDeadLetters { name, choice, listing, chosen: Vec::new(), more: false }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
-        if facts.is_empty() {
-            *self = RetryDeadLetters::new(self.name.clone(), std::mem::take(&mut self.choice));
-        }
+    pub fn decide(
+        &mut self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        caller: &TopicCaller,
+    ) -> TopicDecided {
         // Before the events are found in the log: a concurrent trim is then a conflict.
         document(facts, EVENTS, LOG)?;
         // Before the dead letters: a writer that parks or retries one also writes the progress.
@@ -94,12 +97,12 @@ impl RetryDeadLetters {
         let format = rows.subscription.row.format;
         let each = self.chosen.iter().map(|letter| as_letter(format, letter)).collect();
         let reply = |retried, more| TopicOutcome::reply(TopicReply::Retried { retried, more });
-        let Some(change) = ProgressChange::of(core, &rows, DeliveryInput::Retry(each)) else {
+        let Some(change) = ProgressChange::of(context, &rows, DeliveryInput::Retry(each)) else {
             return Ok(TopicStep::Done(reply(0, false)));
         };
         let first = log_ends(facts)?.first;
-        let mut edit = Edit::new(core);
-        change.write(core, &rows, &mut edit);
+        let mut edit = Edit::new(context);
+        change.write(context, &rows, &mut edit);
         for seq in &change.retried {
             edit.delete(DEAD, &record::dead_name(&self.name, *seq));
         }

@@ -6,7 +6,7 @@ use super::browse::BrowseTopic;
 use super::command::{TopicCaller, TopicCommand};
 use super::dead_letters::{ListDeadLetters, RetryDeadLetters};
 use super::load::LoadStop;
-use super::outcome::{TopicOutcome, TopicStep};
+use super::outcome::{TopicDecided, TopicOutcome, TopicStep};
 use super::progress::Switch;
 use super::publish::{Publish, RememberReply, TopicClaims};
 use super::pull::Pull;
@@ -15,8 +15,7 @@ use super::report::{ListSubscriptions, ShowSubscription};
 use super::retention::RetentionStep;
 use super::subscriptions::{DeleteSubscription, PutSubscription, RotateSecret};
 use super::topic_admin::{AssignTopic, DeleteTopic, ListTopics, ShowTopic};
-use crate::core::Core;
-use crate::transaction::{Decision, DecisionStep, Facts};
+use crate::transaction::{Decision, DecisionContext, DecisionStep, Facts};
 use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_store::{StoreAnswer, StoreError};
 use tavern_wire::error::{Code, Refusal};
@@ -35,6 +34,7 @@ pub(super) enum DecisionOrigin {
     Retention,
 }
 
+#[derive(Clone)]
 pub(super) enum TopicTask {
     Publish(Publish),
     RememberReply(RememberReply),
@@ -108,55 +108,66 @@ impl TopicTask {
             }
         })
     }
+
+    fn decide(
+        &mut self,
+        request: &DecisionOrigin,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+    ) -> TopicDecided {
+        let caller = match (&mut *self, request) {
+            (TopicTask::Retain(RetentionStep::Check(task)), _) => return task.decide(facts),
+            (TopicTask::Retain(RetentionStep::Cut(task)), _) => return task.decide(context, facts),
+            (TopicTask::Retain(RetentionStep::Sweep(task)), _) => return task.decide(context, facts),
+            (TopicTask::Retain(RetentionStep::ListBudgets(task)), _) => return task.decide(facts),
+            (TopicTask::Retain(RetentionStep::CountBacklog(task)), _) => return task.decide(context, facts),
+            (_, DecisionOrigin::Command(_, caller)) => caller,
+            (_, DecisionOrigin::Retention) => unreachable!("retention runs its own steps only"),
+        };
+        match self {
+            TopicTask::Publish(task) => task.decide(context, facts, caller),
+            TopicTask::RememberReply(task) => task.decide(context),
+            TopicTask::ListTopics(task) => task.decide(facts),
+            TopicTask::ShowTopic(task) => task.decide(facts),
+            TopicTask::BrowseTopic(task) => task.decide(facts, caller),
+            TopicTask::AssignTopic(task) => task.decide(context, facts),
+            TopicTask::DeleteTopic(task) => task.decide(context, facts, caller),
+            TopicTask::ListSubscriptions(task) => task.decide(facts, caller),
+            TopicTask::ShowSubscription(task) => task.decide(facts, caller),
+            TopicTask::PutSubscription(task) => task.decide(context, facts, caller),
+            TopicTask::DeleteSubscription(task) => task.decide(context, facts, caller),
+            TopicTask::RotateSecret(task) => task.decide(context, facts, caller),
+            TopicTask::ListAttempts(task) => task.decide(context, facts, caller),
+            TopicTask::Switch(task) => task.decide(context, facts, caller),
+            TopicTask::Pull(task) => task.decide(context, facts, caller),
+            TopicTask::Replay(task) => task.decide(context, facts, caller),
+            TopicTask::ListLetters(task) => task.decide(facts, caller),
+            TopicTask::RetryLetters(task) => task.decide(context, facts, caller),
+            TopicTask::Retain(_) => unreachable!("decided above"),
+        }
+    }
 }
 
 impl Decision for TopicDecision {
     type Outcome = Result<TopicOutcome, Refusal>;
+    /// The task with what it has read of lists and of the log.
+    type Notes = Option<Box<TopicTask>>;
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<Result<TopicOutcome, Refusal>> {
-        let decided = match (&mut self.task, &self.request) {
-            (TopicTask::RememberReply(task), _) => task.decide(core),
-            (TopicTask::ListTopics(task), _) => task.decide(facts),
-            (TopicTask::ShowTopic(task), _) => task.decide(facts),
-            (TopicTask::AssignTopic(task), _) => task.decide(core, facts),
-            (TopicTask::Retain(RetentionStep::Check(task)), _) => task.decide(facts),
-            (TopicTask::Retain(RetentionStep::Cut(task)), _) => task.decide(core, facts),
-            (TopicTask::Retain(RetentionStep::Sweep(task)), _) => task.decide(core, facts),
-            (TopicTask::Retain(RetentionStep::ListBudgets(task)), _) => task.decide(facts),
-            (TopicTask::Retain(RetentionStep::CountBacklog(task)), _) => task.decide(core, facts),
-            (TopicTask::Publish(task), DecisionOrigin::Command(_, caller)) => {
-                task.decide(core, facts, caller)
+    fn decide(
+        &self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        notes: &mut Self::Notes,
+    ) -> DecisionStep<Result<TopicOutcome, Refusal>> {
+        let decided = match (&self.task, &self.request) {
+            // Without notes: it has many events, and reads no list.
+            (TopicTask::Publish(publish), DecisionOrigin::Command(_, caller)) => {
+                publish.decide(context, facts, caller)
             }
-            (TopicTask::DeleteTopic(task), DecisionOrigin::Command(_, caller)) => {
-                task.decide(core, facts, caller)
+            (task, request) => {
+                let task = notes.get_or_insert_with(|| Box::new(task.clone()));
+                task.decide(request, context, facts)
             }
-            (TopicTask::ListSubscriptions(task), DecisionOrigin::Command(_, caller)) => {
-                task.decide(facts, caller)
-            }
-            (TopicTask::ShowSubscription(task), DecisionOrigin::Command(_, caller)) => {
-                task.decide(facts, caller)
-            }
-            (TopicTask::PutSubscription(task), DecisionOrigin::Command(_, caller)) => {
-                task.decide(core, facts, caller)
-            }
-            (TopicTask::DeleteSubscription(task), DecisionOrigin::Command(_, caller)) => {
-                task.decide(core, facts, caller)
-            }
-            (TopicTask::BrowseTopic(task), DecisionOrigin::Command(_, caller)) => task.decide(facts, caller),
-            (TopicTask::RotateSecret(task), DecisionOrigin::Command(_, caller)) => {
-                task.decide(core, facts, caller)
-            }
-            (TopicTask::ListAttempts(task), DecisionOrigin::Command(_, caller)) => {
-                task.decide(core, facts, caller)
-            }
-            (TopicTask::Switch(task), DecisionOrigin::Command(_, caller)) => task.decide(core, facts, caller),
-            (TopicTask::Pull(task), DecisionOrigin::Command(_, caller)) => task.decide(core, facts, caller),
-            (TopicTask::Replay(task), DecisionOrigin::Command(_, caller)) => task.decide(core, facts, caller),
-            (TopicTask::ListLetters(task), DecisionOrigin::Command(_, caller)) => task.decide(facts, caller),
-            (TopicTask::RetryLetters(task), DecisionOrigin::Command(_, caller)) => {
-                task.decide(core, facts, caller)
-            }
-            (_, DecisionOrigin::Retention) => unreachable!("retention runs its own steps only"),
         };
         match decided {
             Ok(TopicStep::Commit(commit, meaning)) => {

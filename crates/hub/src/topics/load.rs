@@ -209,6 +209,7 @@ pub(super) fn read_on(
 }
 
 /// Documents of one kind by name, page by page.
+#[derive(Clone)]
 pub(super) struct Listing {
     kind: &'static str,
     prefix: String,

@@ -47,7 +47,7 @@ use crate::transaction::{Facts, TransactionEnd, TransactionProgress, Transaction
 use decision::{DecisionOrigin, TopicDecision, TopicTask, refusal};
 use delivery::DeliveryNotice;
 use outcome::{LostEvents, NextStep, Retained, TopicOutcome};
-use publish::{Publish, TopicClaims};
+use publish::TopicClaims;
 use pulls::{Begin, Pulls};
 use retention::{Retention, RetentionStep};
 use std::sync::Arc;
@@ -231,12 +231,13 @@ impl Topics {
             (NextStep::Reply(reply), _, DecisionOrigin::Command(number, _)) => {
                 self.reply(core, number, Ok(reply))
             }
-            (NextStep::Publish(claim), TopicTask::Publish(publish), request) => {
+            (NextStep::Publish { claim, repeats }, TopicTask::Publish(publish), request) => {
                 let key = RowKey::Document(DocumentKey::new(TOPIC, &publish.topic));
                 let version = receipt.version(&key).unwrap_or(claim.version);
                 let past_events = claim.row.past_events;
                 self.claims.keep(&publish.topic, Versioned { version, row: claim.row });
-                let published = self.published(core, &publish, past_events, receipt);
+                self.published(core, &publish.topic, receipt);
+                let published = publish::count(&receipt.appended, past_events, repeats);
                 match (publish.remember(published, past_events), request) {
                     (Some(remember), request) => {
                         self.begin(core, request, TopicTask::RememberReply(remember))
@@ -265,17 +266,10 @@ impl Topics {
         }
     }
 
-    fn published(
-        &mut self,
-        core: &mut Core,
-        publish: &Publish,
-        past_events: u64,
-        receipt: &Receipt,
-    ) -> PublishResult {
+    fn published(&mut self, core: &mut Core, topic: &Arc<str>, receipt: &Receipt) {
         let added = receipt.appended.iter().filter(|appended| !appended.duplicate).count() as u64;
         let known = receipt.appended.len() as u64 - added;
-        self.effects.published.push((publish.topic.clone(), added, known));
-        self.topic_grew(core, &publish.topic);
-        publish.count(&receipt.appended, past_events)
+        self.effects.published.push((topic.clone(), added, known));
+        self.topic_grew(core, topic);
     }
 }

@@ -4,7 +4,7 @@ use super::backlog::Backlog;
 use super::command::{Pulled, TopicReply};
 use super::id_marks::IdMarks;
 use super::load::LoadStop;
-use crate::core::Core;
+use crate::transaction::DecisionContext;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::delivery::LogMark;
@@ -38,8 +38,13 @@ pub(super) struct LostEvents {
 
 pub(super) enum NextStep {
     Reply(TopicReply),
-    /// Events were added, with the claim of the topic: its version, unless the commit writes it first.
-    Publish(Versioned<TopicRecord>),
+    /// Events were added.
+    Publish {
+        /// The claim of the topic: its version, unless the commit writes it first.
+        claim: Versioned<TopicRecord>,
+        /// The request was already processed, and its reply is not stored.
+        repeats: bool,
+    },
     /// Events for a client that pulls; may be empty.
     Pull(PulledPage),
     /// Only a part was done, because everything is too much for one commit: run the decision again.
@@ -48,6 +53,7 @@ pub(super) enum NextStep {
 }
 
 /// What must be done to the log.
+#[derive(Clone)]
 pub(super) struct TrimPlan {
     /// Everything before these positions must be dropped: events, and ids of events.
     pub before: u64,
@@ -110,8 +116,8 @@ impl TopicOutcome {
 pub(super) struct Edit(pub Commit);
 
 impl Edit {
-    pub fn new(core: &Core) -> Edit {
-        Edit(Commit { writer: Some(core.writer()), ..Commit::default() })
+    pub fn new(context: &DecisionContext<'_>) -> Edit {
+        Edit(context.commit())
     }
 
     /// For rows that were read in a page: documents that were loaded by name are expected anyway.

@@ -12,6 +12,7 @@ use tavern_store::LogEnds;
 use tavern_store::limits::PAGE_ROWS;
 
 /// Reads on from a position until the event with a number is behind it.
+#[derive(Clone)]
 pub(super) struct Forward {
     reading: LogReading,
     /// The log starts after a position from which it was read: the numbers are only right if no own event was dropped.

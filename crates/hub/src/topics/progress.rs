@@ -8,27 +8,34 @@ use super::command::{TopicCaller, TopicReply};
 use super::delivery::rules;
 use super::load::SubscriptionRows;
 use super::outcome::{Edit, TopicDecided, TopicOutcome, TopicStep};
-use crate::core::Core;
-use crate::transaction::Facts;
+use crate::transaction::{DecisionContext, Facts};
 use std::sync::Arc;
 use tavern_domain::delivery::{Delivery, DeliveryEffect, DeliveryInput, DeliveryProgress, DisabledReason};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::{self, DELIVERY};
 
 /// Enables or disables sending.
+#[derive(Clone)]
 pub(super) struct Switch {
     pub name: Arc<str>,
     pub on: bool,
 }
 
 impl Switch {
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
+    pub fn decide(
+        &mut self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        caller: &TopicCaller,
+    ) -> TopicDecided {
         let rows = SubscriptionRows::open(facts, caller, &self.name)?;
         let input = if self.on { DeliveryInput::Enable } else { DeliveryInput::Disable };
         let reply = TopicOutcome::reply(TopicReply::Done);
-        let Some(change) = ProgressChange::of(core, &rows, input) else { return Ok(TopicStep::Done(reply)) };
-        let mut edit = Edit::new(core);
-        change.write(core, &rows, &mut edit);
+        let Some(change) = ProgressChange::of(context, &rows, input) else {
+            return Ok(TopicStep::Done(reply));
+        };
+        let mut edit = Edit::new(context);
+        change.write(context, &rows, &mut edit);
         edit.commit(reply.changing(vec![self.name.clone()]).announcing(change.disabled.is_some()))
     }
 }
@@ -44,8 +51,12 @@ pub(super) struct ProgressChange {
 
 impl ProgressChange {
     /// None: the command changes nothing.
-    pub fn of(core: &Core, rows: &SubscriptionRows, input: DeliveryInput) -> Option<ProgressChange> {
-        let (now, patience) = (core.now, core.node.settings.topics.patience);
+    pub fn of(
+        context: &DecisionContext<'_>,
+        rows: &SubscriptionRows,
+        input: DeliveryInput,
+    ) -> Option<ProgressChange> {
+        let (now, patience) = (context.now, context.settings.topics.patience);
         let (subscription, progress) = (&rows.subscription.row, &rows.delivery.row);
         if subscription.pull {
             return of_pulled(progress, input);
@@ -64,10 +75,10 @@ impl ProgressChange {
         saved.map(|retried| ProgressChange { progress: delivery.progress().clone(), retried, disabled })
     }
 
-    pub fn write(&self, core: &Core, rows: &SubscriptionRows, edit: &mut Edit) {
+    pub fn write(&self, context: &DecisionContext<'_>, rows: &SubscriptionRows, edit: &mut Edit) {
         edit.put(DELIVERY, rows.name(), record::write_progress(&self.progress));
         if let Some(why) = self.disabled {
-            edit.0.appends.push(announcement::disabled(rows.name(), why, core.now.ms()));
+            edit.0.appends.push(announcement::disabled(rows.name(), why, context.now.ms()));
         }
     }
 }

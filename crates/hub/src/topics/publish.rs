@@ -8,7 +8,7 @@ use super::outcome::{Edit, NextStep, TopicDecided, TopicOutcome, TopicStep};
 use super::settings::check_topic_name;
 use crate::core::{Core, Feature};
 use crate::rows::KEYED_PUBLISH;
-use crate::transaction::Facts;
+use crate::transaction::{DecisionContext, Facts};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::sync::Arc;
@@ -46,24 +46,23 @@ impl TopicClaims {
 }
 
 /// The events of one publish in progress.
+#[derive(Clone)]
 pub(super) struct Publish {
     pub topic: Arc<str>,
     events: Vec<NewLogEvent>,
     once: Option<IdempotencyKey>,
-    /// The cached claim.
+    /// The cached claim, for the first attempt.
     known: Option<Versioned<TopicRecord>>,
-    /// A commit was tried with it.
-    tried: bool,
-    /// The request was already processed, and its reply is not stored.
-    repeats: bool,
 }
 
+#[derive(Clone)]
 struct NewLogEvent {
     id: Option<Arc<str>>,
     body: Arc<[u8]>,
 }
 
 /// The `Idempotency-Key` of a request.
+#[derive(Clone)]
 struct IdempotencyKey {
     key: String,
     /// The document that records the request.
@@ -91,16 +90,15 @@ impl Publish {
         let event =
             |event: PublishedEvent| NewLogEvent { id: event.id.map(Into::into), body: event.body.into() };
         let events = events.into_iter().map(event).collect();
-        Ok(Publish { topic, events, once, known, tried: false, repeats: false })
+        Ok(Publish { topic, events, once, known })
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
-        self.repeats = false;
-        let known = self.known.as_ref().filter(|_| !self.tried).cloned();
+    pub fn decide(&self, context: &DecisionContext<'_>, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
+        let known = self.known.as_ref().filter(|_| !facts.is_retry()).cloned();
         let once = self.once.as_ref().map(|once| DocumentKey::new(KEYED_PUBLISH, &once.name));
         let topic_key = known.is_none().then(|| DocumentKey::new(TOPIC, &self.topic));
         documents(facts, topic_key.into_iter().chain(once))?;
-        let mut edit = Edit::new(core);
+        let mut edit = Edit::new(context);
         let found = match known {
             Some(known) => {
                 edit.expect(TOPIC, &self.topic, known.version);
@@ -109,7 +107,7 @@ impl Publish {
             None => topic(facts, &self.topic)?,
         };
         let version = found.as_ref().map_or(0, |topic| topic.version);
-        let claimed = claim(caller, found.as_ref().map(|topic| &topic.row), core.now.ms())?;
+        let claimed = claim(caller, found.as_ref().map(|topic| &topic.row), context.now.ms())?;
         let row = match (&claimed, found) {
             (Some(claimed), Some(_)) => claimed.clone(),
             (Some(claimed), None) => {
@@ -126,7 +124,6 @@ impl Publish {
         if let Some(reply) = kept.as_ref().and_then(|kept| kept.reply) {
             return Ok(TopicStep::Done(TopicOutcome::reply(TopicReply::Published(reply))));
         }
-        self.repeats = kept.is_some();
         edit.0.appends = self.appends(caller, &row, kept.as_ref());
         if edit.0.appends.is_empty() {
             let message = "a request with this Idempotency-Key was processed, but its reply is not stored; \
@@ -137,10 +134,9 @@ impl Publish {
             let ids = self.events.iter().map(|event| event.id.clone()).collect();
             let kept = KeyedPublish { past_events: row.past_events, ids, reply: None };
             edit.put(KEYED_PUBLISH, &once.name, record::write(&kept));
-            edit.0.deadlines.push(Deadline::new(core.now + KEY_MS, KEYED_PUBLISH, &once.name));
+            edit.0.deadlines.push(Deadline::new(context.now + KEY_MS, KEYED_PUBLISH, &once.name));
         }
-        self.tried = true;
-        let next = NextStep::Publish(Versioned { version, row });
+        let next = NextStep::Publish { claim: Versioned { version, row }, repeats: kept.is_some() };
         edit.commit(TopicOutcome::of(next))
     }
 
@@ -170,14 +166,6 @@ impl Publish {
         events.filter(|(at, event)| had(*at, event)).map(append).collect()
     }
 
-    /// Counts added events and duplicates. The numbers are those of the added events, or of the first time, in this
-    /// topic: those of a deleted topic of the same name do not count.
-    pub fn count(&self, appended: &[Appended], past_events: u64) -> PublishResult {
-        let counted = count(appended, self.repeats);
-        let own = |seq: u64| seq.saturating_sub(past_events);
-        PublishResult { first_seq: own(counted.first_seq), last_seq: own(counted.last_seq), ..counted }
-    }
-
     /// The last step of a request with an `Idempotency-Key`: its reply is stored before it is sent.
     pub fn remember(self, published: PublishResult, past_events: u64) -> Option<RememberReply> {
         Some(RememberReply { name: self.once?.name, published, past_events })
@@ -185,6 +173,7 @@ impl Publish {
 }
 
 /// Stores the reply to a request with an `Idempotency-Key`.
+#[derive(Clone)]
 pub(super) struct RememberReply {
     name: String,
     pub published: PublishResult,
@@ -192,10 +181,10 @@ pub(super) struct RememberReply {
 }
 
 impl RememberReply {
-    pub fn decide(&mut self, core: &Core) -> TopicDecided {
+    pub fn decide(&self, context: &DecisionContext<'_>) -> TopicDecided {
         let kept =
             KeyedPublish { past_events: self.past_events, ids: Vec::new(), reply: Some(self.published) };
-        let mut edit = Edit::new(core);
+        let mut edit = Edit::new(context);
         edit.put(KEYED_PUBLISH, &self.name, record::write(&kept));
         edit.commit(TopicOutcome::reply(TopicReply::Published(self.published)))
     }
@@ -242,9 +231,10 @@ pub fn once_bytes(caller: &str) -> usize {
     ID_BYTES.saturating_sub(SCOPE_BYTES + KEY_ID.len() + caller.len() + "::999".len())
 }
 
-/// Counts added events and duplicates. The numbers are those of the added events, or of the first time. A request
-/// that `repeats` another gets the reply of the first time.
-fn count(appended: &[Appended], repeats: bool) -> PublishResult {
+/// Counts added events and duplicates. The numbers are those of the added events, or of the first time, in this topic:
+/// those of a deleted topic of the same name do not count. A request that `repeats` another gets the reply of the first
+/// time.
+pub(super) fn count(appended: &[Appended], past_events: u64, repeats: bool) -> PublishResult {
     let counts = |appended: &Appended| !appended.duplicate || repeats;
     let duplicates = appended.iter().filter(|appended| !counts(appended)).count();
     let accepted = appended.len() - duplicates;
@@ -254,7 +244,8 @@ fn count(appended: &[Appended], repeats: bool) -> PublishResult {
         first_seq = first_seq.min(appended.count);
         last_seq = last_seq.max(appended.count);
     }
-    PublishResult { first_seq, last_seq, accepted, duplicates }
+    let own = |seq: u64| seq.saturating_sub(past_events);
+    PublishResult { first_seq: own(first_seq), last_seq: own(last_seq), accepted, duplicates }
 }
 
 #[cfg(test)]
@@ -266,7 +257,7 @@ mod tests {
             counts.iter().map(|&(count, duplicate)| Appended { position: count, count, duplicate }).collect();
         let (first_seq, last_seq, accepted, duplicates) = expected;
         let published = PublishResult { first_seq, last_seq, accepted, duplicates };
-        assert_eq!(count(&appended, repeats), published, "{counts:?}");
+        assert_eq!(count(&appended, 0, repeats), published, "{counts:?}");
     }
 
     #[test]
@@ -275,6 +266,12 @@ mod tests {
         check(&[(2, true), (6, false)], false, (6, 6, 1, 1));
         check(&[(2, true), (3, true)], false, (2, 3, 0, 2));
         check(&[(4, true), (5, true)], true, (4, 5, 2, 0));
+        let after_seven = count(&[Appended { position: 9, count: 9, duplicate: false }], 7, false);
+        assert_eq!(
+            (after_seven.first_seq, after_seven.last_seq),
+            (2, 2),
+            "a topic of this name had seven events"
+        );
     }
 
     #[test]

@@ -7,8 +7,7 @@ use super::outcome::{Edit, NextStep, PulledPage, TopicDecided, TopicOutcome, Top
 use super::position::{self, Forward};
 use super::progress::unseal;
 use super::reading::LogReading;
-use crate::core::Core;
-use crate::transaction::Facts;
+use crate::transaction::{DecisionContext, Facts};
 use std::sync::Arc;
 use tavern_domain::delivery::{DeliveryProgress, LogMark};
 use tavern_domain::topic::SubscriptionMarks;
@@ -17,6 +16,7 @@ use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::{BatchEvent, BatchFormat, entry, gap_entry, shown_id};
 use tavern_wire::record::{self, DELIVERY, MARKS};
 
+#[derive(Clone)]
 pub(super) struct Pull {
     pub name: Arc<str>,
     /// Everything up to this number is acknowledged.
@@ -28,7 +28,7 @@ pub(super) struct Pull {
 }
 
 /// How far the log was read. Restarts with the transaction.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct PullReads {
     acknowledged: Option<Forward>,
     search: Option<Forward>,
@@ -38,6 +38,7 @@ struct PullReads {
 }
 
 /// Events in the form of a reply.
+#[derive(Clone)]
 struct PulledEvents {
     entries: Vec<u8>,
     count: u32,
@@ -51,10 +52,12 @@ impl Pull {
         Pull { name, after, limit: limit.clamp(1, PAGE_ROWS), last_reply, reads: PullReads::default() }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
-        if facts.is_empty() {
-            self.reads = PullReads::default();
-        }
+    pub fn decide(
+        &mut self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        caller: &TopicCaller,
+    ) -> TopicDecided {
         let rows = SubscriptionRows::open(facts, caller, &self.name)?;
         let pulled = rows.subscription.row.pull;
         let mut progress = rows.delivery.row.clone();
@@ -87,7 +90,7 @@ impl Pull {
         }
         // The progress is written even when nothing was acknowledged: a change of topics expects the progress from
         // before it read the log, so a number that is returned now is never given to another event.
-        let mut edit = Edit::new(core);
+        let mut edit = Edit::new(context);
         edit.put(DELIVERY, &self.name, record::write_progress(&progress));
         let mut marks = SubscriptionMarks::clone(&rows.marks.row);
         if marks.note(progress.sealed) {

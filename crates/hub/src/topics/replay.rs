@@ -7,14 +7,14 @@ use super::load::{LoadStop, SubscriptionRows, document, log_ends};
 use super::outcome::{Edit, TopicDecided, TopicOutcome, TopicStep};
 use super::position::{self, Forward};
 use super::progress::ProgressChange;
-use crate::core::Core;
-use crate::transaction::Facts;
+use crate::transaction::{DecisionContext, Facts};
 use std::sync::Arc;
 use tavern_domain::delivery::{DeliveryInput, LogMark};
 use tavern_domain::topic::SubscriptionMarks;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::{EVENTS, LOG};
 
+#[derive(Clone)]
 pub(super) struct Replay {
     pub name: Arc<str>,
     pub from: ReplayFrom,
@@ -30,10 +30,12 @@ impl Replay {
         Replay { name, from, forward: None }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
-        if facts.is_empty() {
-            self.forward = None;
-        }
+    pub fn decide(
+        &mut self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        caller: &TopicCaller,
+    ) -> TopicDecided {
         // Before searching for the event: a concurrent trim is then a conflict.
         document(facts, EVENTS, LOG)?;
         let rows = SubscriptionRows::open(facts, caller, &self.name)?;
@@ -43,11 +45,11 @@ impl Replay {
             ReplayFrom::Time(ms) => by_time(facts, marks, ms)?,
         };
         let reply = |rewound| TopicOutcome::reply(TopicReply::Replayed { from_seq: to.seq + 1, rewound });
-        let Some(change) = ProgressChange::of(core, &rows, DeliveryInput::Rewind(to)) else {
+        let Some(change) = ProgressChange::of(context, &rows, DeliveryInput::Rewind(to)) else {
             return Ok(TopicStep::Done(reply(false)));
         };
-        let mut edit = Edit::new(core);
-        change.write(core, &rows, &mut edit);
+        let mut edit = Edit::new(context);
+        change.write(context, &rows, &mut edit);
         edit.put(EVENTS, LOG, *b"{}");
         edit.commit(reply(true).changing(vec![self.name.clone()]).announcing(change.disabled.is_some()))
     }

@@ -24,6 +24,7 @@ fn brief(rows: SubscriptionRows, counts: &TopicPage) -> SubscriptionState {
 }
 
 /// Settings and state.
+#[derive(Clone)]
 pub(super) struct ShowSubscription {
     name: Arc<str>,
     letters: DeadLetterCount,
@@ -67,6 +68,7 @@ impl ShowSubscription {
 }
 
 /// The caller's own subscriptions, or all for an admin, by name.
+#[derive(Clone)]
 pub(super) struct ListSubscriptions {
     limit: usize,
     listing: Listing,

@@ -18,6 +18,7 @@ const CHECK_MS: u64 = 2_000;
 const AGES: u32 = 30;
 
 /// A step, as a decision.
+#[derive(Clone)]
 pub(super) enum RetentionStep {
     Check(RetentionCheck),
     Cut(Box<Cut>),

@@ -9,8 +9,7 @@ use super::load::{
 use super::outcome::{Edit, NextStep, TopicDecided, TopicOutcome};
 use super::progress::unseal;
 use super::settings::{ChangedSettings, SubscriptionChange};
-use crate::core::Core;
-use crate::transaction::Facts;
+use crate::transaction::{DecisionContext, Facts};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::delivery::{DeliveryProgress, LogMark};
@@ -27,15 +26,21 @@ const SERVER: &str = "tavern";
 /// Dead letters, and attempts, deleted in one commit.
 const ROWS_DELETED: u32 = 500;
 
+#[derive(Clone)]
 pub(super) struct PutSubscription {
     pub name: Arc<str>,
     pub change: Box<SubscriptionChange>,
 }
 
 impl PutSubscription {
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
+    pub fn decide(
+        &mut self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        caller: &TopicCaller,
+    ) -> TopicDecided {
         let before = SubscriptionRows::find(facts, &self.name)?;
-        let (now, rotation_ms) = (core.now.ms(), core.node.settings.topics.rotation_ms);
+        let (now, rotation_ms) = (context.now.ms(), context.settings.topics.rotation_ms);
         let ChangedSettings { subscription, made_secret } = match &before {
             None => self.change.create(&self.name, &caller.id, now, rotation_ms)?,
             Some(before) => {
@@ -48,12 +53,12 @@ impl PutSubscription {
             let message = format!("only a key with the scope \"admin\" may subscribe to {AUDIT}");
             return Err(Refusal::new(Code::NotAllowed, message).into());
         }
-        let mut edit = Edit::new(core);
+        let mut edit = Edit::new(context);
         edit.put(SUBSCRIPTION, &self.name, record::write(&subscription));
         edit.touch_subscriptions();
         match &before {
-            None => begin(core, facts, &mut edit, &subscription)?,
-            Some(before) => follow(core, facts, &mut edit, before, &subscription)?,
+            None => begin(context, facts, &mut edit, &subscription)?,
+            Some(before) => follow(context, facts, &mut edit, before, &subscription)?,
         }
         let reply = TopicReply::Put {
             subscription: Box::new(subscription),
@@ -66,14 +71,14 @@ impl PutSubscription {
 
 /// Starts at the current end of the log.
 fn begin(
-    core: &Core,
+    context: &DecisionContext<'_>,
     facts: &Facts,
     edit: &mut Edit,
     subscription: &SubscriptionSettings,
 ) -> Result<(), LoadStop> {
     let (name, topics) = (&subscription.name, &subscription.topics);
     expect_no_trim(facts, edit)?;
-    let known = create_topics(core, facts, edit, topics, topics.clone())?;
+    let known = create_topics(context, facts, edit, topics, topics.clone())?;
     let head = known.log.head;
     let known = by_name(known);
     let counts = topics.iter().map(|topic| (topic.clone(), known.get(topic).copied().unwrap_or(0)));
@@ -93,7 +98,7 @@ fn expect_no_trim(facts: &Facts, edit: &mut Edit) -> Result<(), LoadStop> {
 
 /// The part of a change that affects its marks and its progress.
 pub(super) fn follow(
-    core: &Core,
+    context: &DecisionContext<'_>,
     facts: &Facts,
     edit: &mut Edit,
     before: &SubscriptionRows,
@@ -113,7 +118,7 @@ pub(super) fn follow(
     if !added.is_empty() {
         expect_no_trim(facts, edit)?;
     }
-    let known = create_topics(core, facts, edit, &added, counted.into_iter().collect())?;
+    let known = create_topics(context, facts, edit, &added, counted.into_iter().collect())?;
     marks.change(known.log.head, &by_name(known), &after.topics);
     let mut progress = before.delivery.row.clone();
     if becomes_pulled {
@@ -127,7 +132,7 @@ pub(super) fn follow(
 /// Creates topics that do not exist, without a publisher. Existing ones must not be deleted before the commit. Then
 /// reads from the log how many events these topics have had.
 fn create_topics<'a>(
-    core: &Core,
+    context: &DecisionContext<'_>,
     facts: &'a Facts,
     edit: &mut Edit,
     names: &[Arc<str>],
@@ -142,26 +147,32 @@ fn create_topics<'a>(
     for (name, _) in names.iter().zip(found).filter(|(_, found)| found.is_none()) {
         let publisher = is_reserved(name).then(|| SERVER.into());
         let past_events = events.get(name).copied().unwrap_or(0);
-        let topic = TopicRecord { publisher, created_at: core.now.ms(), past_events };
+        let topic = TopicRecord { publisher, created_at: context.now.ms(), past_events };
         edit.put(TOPIC, name, record::write(&topic));
     }
     Ok(known)
 }
 
 /// A new secret signs at once; the previous one still signs for a while.
+#[derive(Clone)]
 pub(super) struct RotateSecret {
     pub name: Arc<str>,
     pub secret: String,
 }
 
 impl RotateSecret {
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
+    pub fn decide(
+        &mut self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        caller: &TopicCaller,
+    ) -> TopicDecided {
         let before = SubscriptionRows::open(facts, caller, &self.name)?.subscription.row;
-        let (now, rotation_ms) = (core.now.ms(), core.node.settings.topics.rotation_ms);
+        let (now, rotation_ms) = (context.now.ms(), context.settings.topics.rotation_ms);
         let change =
             SubscriptionChange { secret: Some(self.secret.clone()), ..SubscriptionChange::default() };
         let subscription = change.apply(before, now, rotation_ms)?.subscription;
-        let mut edit = Edit::new(core);
+        let mut edit = Edit::new(context);
         edit.put(SUBSCRIPTION, &self.name, record::write(&subscription));
         edit.touch_subscriptions();
         let (subscription, secret) = (Box::new(subscription), Some(self.secret.clone()));
@@ -171,6 +182,7 @@ impl RotateSecret {
 }
 
 /// Deletes a subscription with everything that it has not delivered.
+#[derive(Clone)]
 pub(super) struct DeleteSubscription {
     name: Arc<str>,
     letters: OwnedRows,
@@ -178,6 +190,7 @@ pub(super) struct DeleteSubscription {
 }
 
 /// The documents of one kind that a subscription has, as many as one commit deletes.
+#[derive(Clone)]
 struct OwnedRows {
     listing: Listing,
     names: Option<Vec<String>>,
@@ -208,16 +221,18 @@ impl DeleteSubscription {
         DeleteSubscription { name, letters, attempts }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
-        if facts.is_empty() {
-            *self = DeleteSubscription::new(self.name.clone());
-        }
+    pub fn decide(
+        &mut self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        caller: &TopicCaller,
+    ) -> TopicDecided {
         // A writer that parks another dead letter or stores an attempt also writes the progress, which this expects.
         let rows = SubscriptionRows::open(facts, caller, &self.name)?;
         self.letters.load(facts)?;
         self.attempts.load(facts)?;
         let name = &self.name;
-        let mut edit = Edit::new(core);
+        let mut edit = Edit::new(context);
         self.letters.delete(&mut edit, DEAD);
         self.attempts.delete(&mut edit, ATTEMPT);
         if !self.letters.listing.is_done() || !self.attempts.listing.is_done() {

@@ -9,8 +9,7 @@ use super::load::{
 use super::outcome::{Edit, NextStep, TopicDecided, TopicOutcome, TopicStep};
 use super::settings::check_topic_name;
 use super::subscriptions::follow;
-use crate::core::Core;
-use crate::transaction::Facts;
+use crate::transaction::{DecisionContext, Facts};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::topic::is_reserved;
@@ -23,6 +22,7 @@ const PUBLISHER_BYTES: usize = 64;
 const CHANGED: usize = 100;
 
 /// How many subscriptions each topic has.
+#[derive(Clone)]
 struct SubscriptionCounts {
     listing: Listing,
     counts: BTreeMap<Arc<str>, u64>,
@@ -69,6 +69,7 @@ impl SubscriptionCounts {
 type NamedTopics = (Vec<(Arc<str>, TopicRecord)>, Option<Arc<str>>);
 
 /// A page of all topics, by name.
+#[derive(Clone)]
 pub(super) struct ListTopics {
     after: String,
     limit: u32,
@@ -100,6 +101,7 @@ impl ListTopics {
     }
 }
 
+#[derive(Clone)]
 pub(super) struct ShowTopic {
     topic: Arc<str>,
     subscriptions: SubscriptionCounts,
@@ -127,6 +129,7 @@ pub(super) fn existing(facts: &Facts, name: &Arc<str>) -> Result<Versioned<Topic
 }
 
 /// Transfers the claim to another key, or to the next publisher.
+#[derive(Clone)]
 pub(super) struct AssignTopic {
     topic: Arc<str>,
     publisher: Option<Arc<str>>,
@@ -138,10 +141,7 @@ impl AssignTopic {
         AssignTopic { topic, publisher, subscriptions: SubscriptionCounts::new() }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts) -> TopicDecided {
-        if facts.is_empty() {
-            self.subscriptions = SubscriptionCounts::new();
-        }
+    pub fn decide(&mut self, context: &DecisionContext<'_>, facts: &Facts) -> TopicDecided {
         check_topic_name(&self.topic)?;
         if is_reserved(&self.topic) {
             return Err(reserved());
@@ -159,11 +159,11 @@ impl AssignTopic {
             Some(known) => TopicRecord { publisher, ..known.row },
             None => {
                 let past_events = past_events(facts, &self.topic)?;
-                TopicRecord { publisher, created_at: core.now.ms(), past_events }
+                TopicRecord { publisher, created_at: context.now.ms(), past_events }
             }
         };
         let mut described = self.subscriptions.describe(facts, vec![(self.topic.clone(), topic.clone())])?;
-        let mut edit = Edit::new(core);
+        let mut edit = Edit::new(context);
         edit.put(TOPIC, &self.topic, record::write(&topic));
         let reply = TopicReply::Assigned { topic: described.remove(0), created };
         edit.commit(TopicOutcome::reply(reply))
@@ -171,6 +171,7 @@ impl AssignTopic {
 }
 
 /// Removes a topic from every subscription, then deletes it.
+#[derive(Clone)]
 pub(super) struct DeleteTopic {
     topic: Arc<str>,
     listing: Listing,
@@ -183,10 +184,12 @@ impl DeleteTopic {
         DeleteTopic { topic, listing: Listing::all(SUBSCRIPTION), subscribers: Vec::new() }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
-        if facts.is_empty() {
-            *self = DeleteTopic::new(self.topic.clone());
-        }
+    pub fn decide(
+        &mut self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        caller: &TopicCaller,
+    ) -> TopicDecided {
         let topic = existing(facts, &self.topic)?;
         if is_reserved(&self.topic) {
             return Err(reserved());
@@ -209,8 +212,8 @@ impl DeleteTopic {
         }
         let all = self.listing.is_done() && self.subscribers.len() <= CHANGED;
         let part = &self.subscribers[..self.subscribers.len().min(CHANGED)];
-        let mut edit = Edit::new(core);
-        self.remove_topic(core, facts, part, &mut edit)?;
+        let mut edit = Edit::new(context);
+        self.remove_topic(context, facts, part, &mut edit)?;
         let next = if all {
             edit.delete(TOPIC, &self.topic);
             edit.put(EVENTS, DELETED_TOPICS, *b"{}");
@@ -223,7 +226,7 @@ impl DeleteTopic {
 
     fn remove_topic(
         &self,
-        core: &Core,
+        context: &DecisionContext<'_>,
         facts: &Facts,
         names: &[Arc<str>],
         edit: &mut Edit,
@@ -239,7 +242,7 @@ impl DeleteTopic {
             let mut after = before.subscription.row.clone();
             after.topics.retain(|known| *known != self.topic);
             edit.put(SUBSCRIPTION, &after.name, record::write(&after));
-            follow(core, facts, edit, &before, &after)?;
+            follow(context, facts, edit, &before, &after)?;
         }
         edit.touch_subscriptions();
         Ok(())

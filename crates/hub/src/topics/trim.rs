@@ -8,9 +8,8 @@ use super::load::{Listing, LoadStop, document, log_ends, log_page, parse, peek, 
 use super::outcome::{Edit, LostEvents, NextStep, Retained, TopicDecided, TopicOutcome, TopicStep, TrimPlan};
 use super::position;
 use super::reading::LogReading;
-use crate::core::Core;
 use crate::settings::RetentionRules;
-use crate::transaction::Facts;
+use crate::transaction::{DecisionContext, Facts};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -26,6 +25,7 @@ const SUBSCRIPTIONS_PER_COMMIT: usize = 200;
 const COPIED_BYTES: usize = 4 << 20;
 
 /// Checks whether any events are too old or too many.
+#[derive(Clone)]
 pub(super) struct RetentionCheck {
     rules: RetentionRules,
     /// The time by which ages are judged. None: only the bytes are checked.
@@ -40,9 +40,6 @@ impl RetentionCheck {
     }
 
     pub fn decide(&mut self, facts: &Facts) -> TopicDecided {
-        if facts.is_empty() {
-            self.excess = None;
-        }
         let ends = log_ends(facts)?;
         let (mut before, mut ids_before, mut id_marks) = (ends.first, 0, None);
         if let Some(time) = self.deletion_time {
@@ -84,6 +81,7 @@ impl RetentionCheck {
 }
 
 /// Drops everything before a position.
+#[derive(Clone)]
 pub(super) struct Cut {
     plan: TrimPlan,
     listing: Listing,
@@ -94,6 +92,7 @@ pub(super) struct Cut {
 }
 
 /// A subscription that loses events, or whose batches are copied.
+#[derive(Clone)]
 struct Behind {
     name: Arc<str>,
     version: u64,
@@ -119,19 +118,14 @@ impl Cut {
         }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts) -> TopicDecided {
-        if facts.is_empty() {
-            let TrimPlan { before, ids_before, id_marks } = &mut self.plan;
-            *self =
-                Cut::new(TrimPlan { before: *before, ids_before: *ids_before, id_marks: id_marks.take() });
-        }
+    pub fn decide(&mut self, context: &DecisionContext<'_>, facts: &Facts) -> TopicDecided {
         // A concurrent replay is a conflict, because its subscription may then be behind.
         document(facts, EVENTS, LOG)?;
         let first = log_ends(facts)?.first;
         let drops = self.plan.before > first;
-        let all = !drops || self.find_behind(core, facts, first)?;
+        let all = !drops || self.find_behind(context, facts, first)?;
         let announces = !self.behind.is_empty() && peek(facts, TOPIC, DELIVERIES)?.is_some();
-        let mut edit = Edit::new(core);
+        let mut edit = Edit::new(context);
         let (mut changed, mut lost) = (Vec::new(), Vec::new());
         for one in &self.behind {
             edit.expect(DELIVERY, &one.name, one.version);
@@ -141,7 +135,7 @@ impl Cut {
             }
             if let Some((first, last)) = one.lost {
                 if announces {
-                    edit.0.appends.push(announcement::shed(&one.name, first, last, core.now.ms()));
+                    edit.0.appends.push(announcement::shed(&one.name, first, last, context.now.ms()));
                 }
                 lost.push(LostEvents { name: one.name.clone(), first, last });
             }
@@ -165,7 +159,12 @@ impl Cut {
     }
 
     /// Checks the progress of all subscriptions. False: those that are behind already fill a commit.
-    fn find_behind(&mut self, core: &Core, facts: &Facts, log_first: u64) -> Result<bool, LoadStop> {
+    fn find_behind(
+        &mut self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        log_first: u64,
+    ) -> Result<bool, LoadStop> {
         loop {
             let copied: usize = self.behind.iter().map(Behind::bytes).sum();
             if self.behind.len() >= SUBSCRIPTIONS_PER_COMMIT || copied >= COPIED_BYTES {
@@ -178,7 +177,7 @@ impl Cut {
                 }
                 continue;
             };
-            let behind = self.find_loss(core, facts, &delivery, log_first)?;
+            let behind = self.find_loss(context, facts, &delivery, log_first)?;
             self.behind.extend(behind);
             self.copying = Copying::default();
             self.unseen.pop_front();
@@ -188,7 +187,7 @@ impl Cut {
     /// The loss of one subscription.
     fn find_loss(
         &mut self,
-        core: &Core,
+        context: &DecisionContext<'_>,
         facts: &Facts,
         delivery: &Versioned<Document>,
         log_first: u64,
@@ -210,7 +209,7 @@ impl Cut {
         }
         let through = position::at(facts, &marks, self.plan.before - 1, log_first)?;
         let lost = match through.seq > progress.reached().seq {
-            true => progress.shed(core.now, through),
+            true => progress.shed(context.now, through),
             false => None,
         };
         let copies = std::mem::take(&mut self.copying.copies);
@@ -222,7 +221,7 @@ impl Cut {
 }
 
 /// The events of one subscription's batches, as the log has them.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Copying {
     copies: Vec<(u64, Vec<CopiedEvent>)>,
     /// The batch that is copied now: which range, how far it was read, what was found.
@@ -263,6 +262,7 @@ impl Copying {
 }
 
 /// Deletes the copies of settled batches.
+#[derive(Clone)]
 pub(super) struct SweepCopies {
     listing: Listing,
     unseen: VecDeque<Versioned<Document>>,
@@ -274,10 +274,7 @@ impl SweepCopies {
         SweepCopies { listing: Listing::all(COPY), unseen: VecDeque::new(), settled: Vec::new() }
     }
 
-    pub fn decide(&mut self, core: &Core, facts: &Facts) -> TopicDecided {
-        if facts.is_empty() {
-            *self = SweepCopies::new();
-        }
+    pub fn decide(&mut self, context: &DecisionContext<'_>, facts: &Facts) -> TopicDecided {
         // The rest is swept at the next check.
         while self.settled.len() < SUBSCRIPTIONS_PER_COMMIT {
             let Some(copy) = self.unseen.front() else {
@@ -294,7 +291,7 @@ impl SweepCopies {
         if self.settled.is_empty() {
             return Ok(TopicStep::Done(meaning));
         }
-        let mut edit = Edit::new(core);
+        let mut edit = Edit::new(context);
         for copy in &self.settled {
             edit.expect(COPY, copy.row.key.name(), copy.version);
             edit.delete(COPY, copy.row.key.name());

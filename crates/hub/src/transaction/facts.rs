@@ -13,6 +13,8 @@ use tavern_store::{
 pub(crate) enum Need {
     Document(DocumentKey),
     Presence(PresenceKey),
+    /// A presence that is usually not there: a first attempt that may assume rows assumes that, unless it is cached.
+    NewPresence(PresenceKey),
     Hold(PresenceKey),
     /// A user with all their presences. Not expected by the commit: the decision expects the rows it relies on.
     Person(Arc<str>),
@@ -26,7 +28,7 @@ impl Need {
     pub fn read(&self) -> Read {
         match self {
             Need::Document(key) => Read::Document(key.clone()),
-            Need::Presence(key) => Read::Presence(key.clone()),
+            Need::Presence(key) | Need::NewPresence(key) => Read::Presence(key.clone()),
             Need::Hold(key) => Read::Hold(key.clone()),
             Need::Person(user) => Read::People { users: vec![user.clone()], viewer: None },
             Need::Read(read) | Need::Page(read) => read.clone(),
@@ -34,7 +36,7 @@ impl Need {
     }
 }
 
-/// The rows loaded for one transaction. `None` outside: not loaded; inside: there is no such row. A transaction has few
+/// The rows loaded for one attempt of a transaction. `None` outside: not loaded; inside: there is no such row. A transaction has few
 /// rows, so lists are quicker than maps.
 #[derive(Default)]
 pub(crate) struct Facts {
@@ -48,6 +50,10 @@ pub(crate) struct Facts {
     conflict: Option<(RowKey, u64)>,
     /// Some rows come from a cache and may be stale.
     assumed: bool,
+    /// It is not the first attempt.
+    retry: bool,
+    /// How often the transaction was paused and resumed.
+    resumed: u8,
 }
 
 impl Facts {
@@ -67,9 +73,23 @@ impl Facts {
         self.assumed
     }
 
-    /// Only the conflict that made the last commit fail is kept: everything is loaded again.
-    pub(super) fn after_conflict(key: RowKey, version: u64) -> Facts {
-        Facts { conflict: Some((key, version)), ..Facts::default() }
+    /// Those of the next attempt: everything is loaded again. Only the conflict that made the last commit fail is known.
+    pub(super) fn next_attempt(&self, conflict: Option<(RowKey, u64)>) -> Facts {
+        Facts { conflict, retry: true, resumed: self.resumed, ..Facts::default() }
+    }
+
+    pub(super) fn count_resumption(&mut self) {
+        self.resumed = self.resumed.saturating_add(1);
+    }
+
+    /// Whether an earlier attempt failed: what came with the decision from a cache may be stale.
+    pub fn is_retry(&self) -> bool {
+        self.retry
+    }
+
+    /// How often the transaction waited for other rows.
+    pub fn resumed(&self) -> u8 {
+        self.resumed
     }
 
     pub fn document(&self, key: &DocumentKey) -> Option<Option<&Versioned<Document>>> {
@@ -109,16 +129,6 @@ impl Facts {
         self.conflict.as_ref().filter(|(known, _)| known == key).map(|(_, version)| *version)
     }
 
-    /// Nothing was loaded yet, or all of it is loaded again.
-    pub fn is_empty(&self) -> bool {
-        self.documents.is_empty()
-            && self.presences.is_empty()
-            && self.holds.is_empty()
-            && self.people.is_empty()
-            && self.reads.is_empty()
-            && self.pages.is_empty()
-    }
-
     pub(super) fn forget_pages(&mut self) {
         self.pages.clear();
     }
@@ -126,7 +136,9 @@ impl Facts {
     pub(super) fn add(&mut self, need: Need, found: Found) -> bool {
         match (need, found) {
             (Need::Document(key), Found::Document(row)) => self.documents.push((key, row)),
-            (Need::Presence(key), Found::Presence(row)) => self.presences.push((key, row)),
+            (Need::Presence(key) | Need::NewPresence(key), Found::Presence(row)) => {
+                self.presences.push((key, row));
+            }
             (Need::Hold(key), Found::Hold(row)) => self.holds.push((key, row)),
             (Need::Person(user), Found::People(people)) => {
                 let Some(person) = people.into_iter().next() else { return false };

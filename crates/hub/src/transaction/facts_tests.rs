@@ -53,11 +53,10 @@ fn loaded(facts: &Facts) -> [bool; 6] {
 
 #[test]
 fn each_row_is_found_under_what_was_needed() {
-    assert!(Facts::default().is_empty() && Facts::default().document(&key("a")).is_none());
+    assert!(Facts::default().document(&key("a")).is_none());
     for (at, (need, found)) in needs().into_iter().enumerate() {
         let mut facts = Facts::default();
         assert!(facts.add(need, found));
-        assert!(!facts.is_empty());
         assert_eq!(loaded(&facts), [0, 1, 2, 3, 4, 5].map(|other| other == at));
         assert!(facts.document(&key("b")).is_none() && facts.presence(&presence_key("bob")).is_none());
         assert!(facts.hold(&presence_key("bob")).is_none() && facts.person(&"bob".into()).is_none());
@@ -104,11 +103,28 @@ fn cached_rows_are_expected_too() {
 }
 
 #[test]
-fn conflict_keeps_only_the_version_that_was_found() {
-    let facts = Facts::after_conflict(RowKey::Document(key("a")), 3);
+fn next_attempt_keeps_only_the_version_that_was_found() {
+    let mut facts = Facts::default();
+    needs().into_iter().for_each(|(need, found)| assert!(facts.add(need, found)));
+    facts.assume(Need::Hold(presence_key("bob")), Found::Hold(None));
+    assert!(!facts.is_retry());
+    facts.count_resumption();
+    let facts = facts.next_attempt(Some((RowKey::Document(key("a")), 3)));
     assert_eq!(facts.conflicting_version(&RowKey::Document(key("a"))), Some(3));
     assert_eq!(facts.conflicting_version(&RowKey::Document(key("b"))), None);
-    assert!(facts.is_empty() && facts.expects().next().is_none());
+    assert_eq!((loaded(&facts), facts.are_assumed()), ([false; 6], false));
+    assert!(facts.expects().next().is_none());
+    assert_eq!((facts.is_retry(), facts.resumed()), (true, 1));
+    assert_eq!(facts.next_attempt(None).conflicting_version(&RowKey::Document(key("a"))), None);
+}
+
+#[test]
+fn presence_that_is_usually_new_is_read_and_found_like_any_other() {
+    let need = Need::NewPresence(presence_key("ann"));
+    assert_eq!(need.read(), Read::Presence(presence_key("ann")));
+    let mut facts = Facts::default();
+    assert!(facts.add(need, Found::Presence(Some(presence("ann", 8)))));
+    assert_eq!(facts.presence(&presence_key("ann")), Some(Some(&presence("ann", 8))));
 }
 
 #[test]

@@ -1,17 +1,20 @@
 //! Runs decisions against the store. A decision is pure: it gets the loaded facts and returns what else it needs, or
 //! what to commit. The driver loads everything it needs in one round trip, adds the versions that were read to the
 //! commit, starts again on a conflict, and reports an unknown outcome.
-//! Must hold: every row that a decision has seen is expected by its commit; a transaction ends exactly once.
+//! Must hold: every row that a decision has seen is expected by its commit; an attempt knows nothing of the rows of an
+//! earlier one; a transaction ends exactly once.
 
+mod context;
 mod facts;
 
+pub(crate) use context::DecisionContext;
 pub(crate) use facts::{Facts, Need};
 
 use crate::core::{Core, Feature, row_cache};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tavern_domain::trace::TraceContext;
-use tavern_store::{Commit, Found, Receipt, RowKey, StoreAnswer, StoreError, Ticket, Work, planted};
+use tavern_store::{Commit, Receipt, RowKey, StoreAnswer, StoreError, Ticket, Work, planted};
 
 /// Conflicts in a row after which a transaction gives up: that many writers would have to change the same rows first.
 pub(crate) const TRIES: u8 = 32;
@@ -19,13 +22,20 @@ pub(crate) const TRIES: u8 = 32;
 pub(crate) trait Decision {
     /// The result of the transaction once it is committed.
     type Outcome;
+    /// What it has worked out from the rows of this attempt. Each attempt begins without notes.
+    type Notes: Default;
 
-    fn decide(&mut self, core: &Core, facts: &Facts) -> DecisionStep<Self::Outcome>;
+    fn decide(
+        &self,
+        context: &DecisionContext<'_>,
+        facts: &Facts,
+        notes: &mut Self::Notes,
+    ) -> DecisionStep<Self::Outcome>;
 
-    /// A row that is known without a read. If it is stale, the commit conflicts and everything is loaded; a decision
-    /// that does not commit is decided again on loaded rows.
-    fn cached(&self, _core: &Core, _need: &Need) -> Option<Found> {
-        None
+    /// Whether its first attempt starts from cached rows. If one is stale, the commit conflicts and everything is
+    /// loaded; a decision that does not commit is decided again on loaded rows.
+    fn may_assume(&self) -> bool {
+        false
     }
 }
 
@@ -42,9 +52,16 @@ pub(crate) enum DecisionStep<T> {
     Again,
     /// It cannot be decided: a loaded row cannot be used.
     Fail(StoreAnswer),
-    /// Something that is not in the store is missing. The feature supplies it and calls `proceed`, or calls `resume`
-    /// later, on rows that are loaded again.
-    Pause,
+    Pause(Pause),
+}
+
+/// What a paused decision waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// Something that is not in the store: the feature calls `supply`.
+    Supply,
+    /// Other rows: the feature calls `resume` later, and they are loaded again.
+    Change,
 }
 
 /// The progress of a transaction.
@@ -52,8 +69,8 @@ pub(crate) enum DecisionStep<T> {
 pub(crate) enum TransactionProgress<D: Decision> {
     /// It waits for the store.
     Waits,
-    /// It must be resumed, by its number.
-    Paused(u64),
+    /// It must be continued, by its number.
+    Paused(u64, Pause),
     Ended(D, TransactionEnd<D::Outcome>),
 }
 
@@ -78,8 +95,7 @@ pub(crate) struct Transactions<D: Decision> {
 struct RunningTransaction<D: Decision> {
     decision: D,
     facts: Facts,
-    /// Cached rows were stale, or are not enough: every row is read.
-    reads_all: bool,
+    notes: D::Notes,
     /// Reads in flight.
     open: usize,
     failed: Option<StoreAnswer>,
@@ -106,7 +122,7 @@ impl<D: Decision> Transactions<D> {
         let running = RunningTransaction {
             decision,
             facts,
-            reads_all: false,
+            notes: D::Notes::default(),
             open: 0,
             failed: None,
             outcome: None,
@@ -122,19 +138,23 @@ impl<D: Decision> Transactions<D> {
         self.asked.contains_key(&ticket)
     }
 
-    pub fn get_mut(&mut self, number: u64) -> Option<&mut D> {
-        self.running.get_mut(&number).map(|running| &mut running.decision)
-    }
-
-    /// Continues a paused transaction with the loaded rows: it has what it waited for.
-    pub fn proceed(&mut self, core: &mut Core, number: u64) -> TransactionProgress<D> {
+    /// Continues a paused transaction with the loaded rows: it gets what it waited for.
+    pub fn supply(
+        &mut self,
+        core: &mut Core,
+        number: u64,
+        give: impl FnOnce(&mut D),
+    ) -> TransactionProgress<D> {
+        let Some(running) = self.running.get_mut(&number) else { return TransactionProgress::Waits };
+        give(&mut running.decision);
         self.run(core, number)
     }
 
     /// Restarts a paused transaction from what is in the store now.
     pub fn resume(&mut self, core: &mut Core, number: u64) -> TransactionProgress<D> {
         let Some(running) = self.running.get_mut(&number) else { return TransactionProgress::Waits };
-        running.reload(Facts::default());
+        running.facts.count_resumption();
+        running.start_again(None);
         self.run(core, number)
     }
 
@@ -183,14 +203,15 @@ impl<D: Decision> Transactions<D> {
             DecisionStep::Done(outcome) => self.end(number, TransactionEnd::Done(outcome)),
             DecisionStep::Again if running.tries < TRIES => {
                 running.tries += 1;
-                self.resume(core, number)
+                running.start_again(None);
+                self.run(core, number)
             }
             DecisionStep::Again => {
                 let answer = StoreAnswer::Failed(StoreError::timeout());
                 self.end(number, TransactionEnd::Failed { answer, unknown: None })
             }
             DecisionStep::Fail(answer) => self.end(number, TransactionEnd::Failed { answer, unknown: None }),
-            DecisionStep::Pause => TransactionProgress::Paused(number),
+            DecisionStep::Pause(pause) => TransactionProgress::Paused(number, pause),
         }
     }
 
@@ -236,7 +257,7 @@ impl<D: Decision> Transactions<D> {
             {
                 running.tries += 1;
                 row_cache::forget_stale(core, &key);
-                running.reload(Facts::after_conflict(key, found));
+                running.start_again(Some((key, found)));
                 if self.feature == Feature::Party {
                     core.stats.party_conflicts.add(1);
                 }
@@ -261,13 +282,14 @@ impl<D: Decision> Transactions<D> {
 impl<D: Decision> RunningTransaction<D> {
     /// Decides on the loaded rows, and on cached ones as long as they are enough.
     fn decide(&mut self, core: &Core) -> DecisionStep<D::Outcome> {
+        let context = DecisionContext::of(core);
         loop {
-            let step = self.decision.decide(core, &self.facts);
+            let step = self.decision.decide(&context, &self.facts, &mut self.notes);
             self.facts.forget_pages();
             match step {
                 // Only a commit detects that an assumed row is stale: what ends without one is decided on loaded rows.
                 DecisionStep::Done(_) | DecisionStep::Fail(_) if self.facts.are_assumed() => {
-                    self.reload(Facts::default());
+                    self.start_again(None);
                 }
                 DecisionStep::Need(needs) => {
                     assert!(!needs.is_empty(), "a decision that needs rows names them");
@@ -283,12 +305,12 @@ impl<D: Decision> RunningTransaction<D> {
 
     /// Adds the cached rows to the facts. Returns those that must be read.
     fn without_cached(&mut self, core: &Core, needs: Vec<Need>) -> Vec<Need> {
-        if self.reads_all {
+        if self.facts.is_retry() || !self.decision.may_assume() {
             return needs;
         }
         let mut unknown = Vec::new();
         for need in needs {
-            match self.decision.cached(core, &need) {
+            match row_cache::find(core, &need) {
                 Some(found) => self.facts.assume(need, found),
                 None => unknown.push(need),
             }
@@ -296,9 +318,9 @@ impl<D: Decision> RunningTransaction<D> {
         unknown
     }
 
-    /// Starts again; every row is read.
-    fn reload(&mut self, facts: Facts) {
-        (self.facts, self.reads_all) = (facts, true);
+    /// The next attempt: it has the command and nothing else, and every row is read.
+    fn start_again(&mut self, conflict: Option<(RowKey, u64)>) {
+        (self.facts, self.notes) = (self.facts.next_attempt(conflict), D::Notes::default());
     }
 }
 

@@ -3,9 +3,10 @@
 use super::*;
 use crate::node::{Node, RandomSource, TokenVerifier};
 use crate::settings::Settings;
+use std::cell::Cell;
 use std::sync::Arc;
 use tavern_domain::{Epoch, Identity, Time};
-use tavern_store::{Document, DocumentKey, Expect, Found, Read, Versioned};
+use tavern_store::{Document, DocumentKey, Expect, Found, PresenceKey, Read, Versioned};
 use tavern_wire::error::{Code, Refusal};
 
 struct NoTokens;
@@ -24,33 +25,43 @@ impl RandomSource for Zeros {
     }
 }
 
-/// Needs these documents, then commits; counts how often it ran with everything loaded.
+/// Needs these documents, then commits a number; notes how often it ran in an attempt.
+#[derive(Default)]
 struct Count {
     keys: Vec<DocumentKey>,
-    /// The version of a cached row.
-    cached: Option<u64>,
-    decided: u32,
-    pauses: bool,
+    number: u32,
+    may_assume: bool,
+    /// Whether it waits: for its number, or until it was resumed.
+    pauses: Option<Pause>,
+}
+
+impl Count {
+    fn of(names: &[&str]) -> Count {
+        Count { keys: names.iter().map(|name| key(name)).collect(), number: 1, ..Count::default() }
+    }
 }
 
 impl Decision for Count {
-    type Outcome = u32;
+    /// Its number, and how often it ran in the attempt that ended it.
+    type Outcome = (u32, u32);
+    type Notes = u32;
 
-    fn decide(&mut self, _: &Core, facts: &Facts) -> DecisionStep<u32> {
+    fn decide(&self, _: &DecisionContext<'_>, facts: &Facts, runs: &mut u32) -> DecisionStep<(u32, u32)> {
+        *runs += 1;
         let missing = self.keys.iter().filter(|key| facts.document(key).is_none());
         let missing: Vec<Need> = missing.cloned().map(Need::Document).collect();
         if !missing.is_empty() {
             return DecisionStep::Need(missing);
         }
-        if std::mem::take(&mut self.pauses) {
-            return DecisionStep::Pause;
+        match self.pauses {
+            Some(Pause::Supply) if self.number == 0 => DecisionStep::Pause(Pause::Supply),
+            Some(Pause::Change) if facts.resumed() == 0 => DecisionStep::Pause(Pause::Change),
+            _ => DecisionStep::Commit { commit: Commit::default(), outcome: (self.number, *runs) },
         }
-        self.decided += 1;
-        DecisionStep::Commit { commit: Commit::default(), outcome: self.decided }
     }
 
-    fn cached(&self, _: &Core, _: &Need) -> Option<Found> {
-        self.cached.map(|version| found("a", version))
+    fn may_assume(&self) -> bool {
+        self.may_assume
     }
 }
 
@@ -77,17 +88,27 @@ fn conflict(key: RowKey) -> StoreAnswer {
 }
 
 impl Fixture {
-    fn begin(names: &[&str], pauses: bool) -> Fixture {
+    fn new() -> Fixture {
         let node = Node::new(Settings::default(), Box::new(NoTokens));
-        let mut core = Core::new(node, 0, Box::new(Zeros), Time(1_000));
-        let mut transactions = Transactions::new(Feature::Party);
-        let keys = names.iter().map(|name| key(name)).collect();
-        let decision = Count { keys, cached: None, decided: 0, pauses };
-        assert!(matches!(
-            transactions.begin(&mut core, decision, Facts::default()),
-            TransactionProgress::Waits
-        ));
-        Fixture { core, transactions }
+        let core = Core::new(node, 0, Box::new(Zeros), Time(1_000));
+        Fixture { core, transactions: Transactions::new(Feature::Party) }
+    }
+
+    fn begin(decision: Count) -> Fixture {
+        let mut fixture = Fixture::new();
+        fixture.also(decision);
+        fixture
+    }
+
+    fn also(&mut self, decision: Count) {
+        let begun = self.transactions.begin(&mut self.core, decision, Facts::default());
+        assert!(matches!(begun, TransactionProgress::Waits));
+    }
+
+    /// This version of the row is cached.
+    fn cache(&mut self, name: &str, version: u64) {
+        let row = Versioned { version, row: Arc::from(*b"{}") };
+        self.core.cache.documents.insert(key(name), Some(row));
     }
 
     fn work(&mut self) -> Vec<(Ticket, Work)> {
@@ -104,7 +125,7 @@ impl Fixture {
 
 #[test]
 fn everything_needed_is_loaded_in_one_round_trip_and_expected() {
-    let mut fixture = Fixture::begin(&["a", "b"], false);
+    let mut fixture = Fixture::begin(Count::of(&["a", "b"]));
     let reads = fixture.work();
     assert_eq!(reads.len(), 2);
     let Fixture { core, transactions } = &mut fixture;
@@ -120,13 +141,13 @@ fn everything_needed_is_loaded_in_one_round_trip_and_expected() {
     assert_eq!(commit.expects, expects);
     let answer = StoreAnswer::Committed(Receipt::default());
     let progress = fixture.transactions.answered(&mut fixture.core, commits[0].0, answer);
-    assert!(matches!(progress, TransactionProgress::Ended(_, TransactionEnd::Committed(1, _))));
+    assert!(matches!(progress, TransactionProgress::Ended(_, TransactionEnd::Committed((1, 2), _))));
     assert!(!fixture.transactions.owns(commits[0].0));
 }
 
 #[test]
 fn conflict_loads_and_decides_again_until_the_limit() {
-    let mut fixture = Fixture::begin(&["a"], false);
+    let mut fixture = Fixture::begin(Count::of(&["a"]));
     for _ in 0..TRIES {
         assert!(matches!(fixture.answer(row("a", 1)), TransactionProgress::Waits));
         let again = fixture.answer(conflict(RowKey::Document(key("a"))));
@@ -134,15 +155,38 @@ fn conflict_loads_and_decides_again_until_the_limit() {
     }
     assert!(matches!(fixture.answer(row("a", 1)), TransactionProgress::Waits));
     let progress = fixture.answer(conflict(RowKey::Document(key("a"))));
-    let TransactionProgress::Ended(decision, TransactionEnd::Failed { unknown: None, .. }) = progress else {
-        panic!("it gives up, and nothing happened")
+    assert!(matches!(progress, TransactionProgress::Ended(_, TransactionEnd::Failed { unknown: None, .. })));
+}
+
+#[test]
+fn attempt_after_a_conflict_has_no_rows_and_no_notes_of_the_one_before() {
+    let mut fixture = Fixture::begin(Count::of(&["a", "b"]));
+    let both = |fixture: &mut Fixture, versions: [u64; 2]| {
+        for ((ticket, _), (name, version)) in
+            fixture.work().into_iter().zip(["a", "b"].into_iter().zip(versions))
+        {
+            fixture.transactions.answered(&mut fixture.core, ticket, row(name, version));
+        }
+        match &fixture.core.effects.work[..] {
+            [(_, Work::Commit(commit))] => {
+                commit.expects.iter().map(|expect| expect.version).collect::<Vec<_>>()
+            }
+            work => panic!("it commits: {work:?}"),
+        }
     };
-    assert_eq!(decision.decided, u32::from(TRIES) + 1);
+    assert_eq!(both(&mut fixture, [1, 5]), [1, 5]);
+    assert!(matches!(fixture.answer(conflict(RowKey::Document(key("a")))), TransactionProgress::Waits));
+    assert_eq!(both(&mut fixture, [2, 6]), [2, 6], "both are loaded again");
+    let progress = fixture.answer(StoreAnswer::Committed(Receipt::default()));
+    assert!(
+        matches!(progress, TransactionProgress::Ended(_, TransactionEnd::Committed((1, 2), _))),
+        "two runs"
+    );
 }
 
 #[test]
 fn deadline_that_was_set_again_ends_the_transaction() {
-    let mut fixture = Fixture::begin(&["a"], false);
+    let mut fixture = Fixture::begin(Count::of(&["a"]));
     fixture.answer(row("a", 1));
     let deadline = RowKey::Deadline { kind: "party".into(), name: "1".into() };
     assert!(matches!(
@@ -153,19 +197,19 @@ fn deadline_that_was_set_again_ends_the_transaction() {
 
 #[test]
 fn lost_answer_to_a_commit_is_an_unknown_outcome() {
-    let mut fixture = Fixture::begin(&["a"], false);
+    let mut fixture = Fixture::begin(Count::of(&["a"]));
     fixture.answer(row("a", 1));
     let lost = StoreError::timeout();
     let progress = fixture.answer(StoreAnswer::Failed(lost));
     assert!(matches!(
         progress,
-        TransactionProgress::Ended(_, TransactionEnd::Failed { unknown: Some(1), .. })
+        TransactionProgress::Ended(_, TransactionEnd::Failed { unknown: Some((1, 2)), .. })
     ));
 }
 
 #[test]
 fn failed_read_ends_the_transaction_once() {
-    let mut fixture = Fixture::begin(&["a", "b"], false);
+    let mut fixture = Fixture::begin(Count::of(&["a", "b"]));
     let reads = fixture.work();
     let Fixture { core, transactions } = &mut fixture;
     let lost = StoreAnswer::Failed(StoreError::timeout());
@@ -177,56 +221,88 @@ fn failed_read_ends_the_transaction_once() {
 
 #[test]
 fn resumed_transaction_loads_anew() {
-    let mut fixture = Fixture::begin(&["a"], true);
-    let TransactionProgress::Paused(number) = fixture.answer(row("a", 1)) else { panic!("it pauses") };
+    let waits = Count { pauses: Some(Pause::Change), ..Count::of(&["a"]) };
+    let mut fixture = Fixture::begin(waits);
+    let TransactionProgress::Paused(number, Pause::Change) = fixture.answer(row("a", 1)) else {
+        panic!("it pauses")
+    };
     let progress = fixture.transactions.resume(&mut fixture.core, number);
     assert!(matches!(progress, TransactionProgress::Waits));
     assert!(matches!(fixture.answer(row("a", 2)), TransactionProgress::Waits));
     let commits = fixture.work();
     let Work::Commit(commit) = &commits[0].1 else { panic!("it commits") };
     assert_eq!(commit.expects[0].version, 2);
+    let progress = fixture.transactions.answered(
+        &mut fixture.core,
+        commits[0].0,
+        StoreAnswer::Committed(Receipt::default()),
+    );
+    assert!(
+        matches!(progress, TransactionProgress::Ended(_, TransactionEnd::Committed((1, 2), _))),
+        "no notes"
+    );
 }
 
-/// Reads the time twice, once as a page, then commits; `agains` times the facts it read are inconsistent.
+#[test]
+fn resumptions_are_counted_through_conflicts() {
+    let waits = Count { pauses: Some(Pause::Change), ..Count::of(&["a"]) };
+    let mut fixture = Fixture::begin(waits);
+    let TransactionProgress::Paused(number, _) = fixture.answer(row("a", 1)) else { panic!("it pauses") };
+    fixture.transactions.resume(&mut fixture.core, number);
+    fixture.answer(row("a", 2));
+    fixture.answer(conflict(RowKey::Document(key("a"))));
+    fixture.answer(row("a", 3));
+    assert!(matches!(fixture.work()[..], [(_, Work::Commit(_))]), "it waits once");
+}
+
+/// Reads the time twice, once as a page, then commits how many pages it got; the facts of the first attempts are
+/// inconsistent.
 struct Clocks {
-    agains: u32,
-    pages: u32,
+    agains: Cell<u32>,
 }
 
 impl Decision for Clocks {
     type Outcome = u32;
+    type Notes = u32;
 
-    fn decide(&mut self, _: &Core, facts: &Facts) -> DecisionStep<u32> {
+    fn decide(&self, _: &DecisionContext<'_>, facts: &Facts, pages: &mut u32) -> DecisionStep<u32> {
         if facts.page(&Read::Time).is_some() {
-            self.pages += 1;
+            *pages += 1;
             return DecisionStep::Need(vec![Need::Read(Read::Time)]);
         }
         if facts.read(&Read::Time).is_none() {
             return DecisionStep::Need(vec![Need::Page(Read::Time)]);
         }
-        if self.agains > 0 {
-            self.agains -= 1;
+        if self.agains.get() > 0 {
+            self.agains.update(|agains| agains - 1);
             return DecisionStep::Again;
         }
-        DecisionStep::Commit { commit: Commit::default(), outcome: self.pages }
+        DecisionStep::Commit { commit: Commit::default(), outcome: *pages }
     }
 }
 
-fn run_clocks(agains: u32) -> (u32, Option<u32>) {
-    let node = Node::new(Settings::default(), Box::new(NoTokens));
-    let mut core = Core::new(node, 0, Box::new(Zeros), Time(1_000));
+/// The pages of the attempt that was committed, and how many were read in all.
+fn run_clocks(agains: u32) -> (Option<u32>, u32) {
+    let Fixture { mut core, .. } = Fixture::new();
     let mut transactions = Transactions::new(Feature::Topics);
-    let mut progress = transactions.begin(&mut core, Clocks { agains, pages: 0 }, Facts::default());
+    let clocks = Clocks { agains: Cell::new(agains) };
+    let mut progress = transactions.begin(&mut core, clocks, Facts::default());
+    let mut reads = 0;
     loop {
-        if let TransactionProgress::Ended(decision, ended) = progress {
-            return match ended {
-                TransactionEnd::Committed(outcome, _) => (decision.pages, Some(outcome)),
-                _ => (decision.pages, None),
+        if let TransactionProgress::Ended(_, ended) = progress {
+            let committed = match ended {
+                TransactionEnd::Committed(outcome, _) => Some(outcome),
+                _ => None,
             };
+            // Each attempt reads the time as a page and as a row.
+            return (committed, reads / 2);
         }
         let (ticket, work) = core.effects.work.remove(0);
         let answer = match work {
-            Work::Read(_) => StoreAnswer::Read(Found::Time(Time(5))),
+            Work::Read(_) => {
+                reads += 1;
+                StoreAnswer::Read(Found::Time(Time(5)))
+            }
             Work::Commit(commit) => {
                 assert!(commit.expects.is_empty(), "reads are not expected");
                 StoreAnswer::Committed(Receipt::default())
@@ -238,43 +314,40 @@ fn run_clocks(agains: u32) -> (u32, Option<u32>) {
 
 #[test]
 fn page_is_given_once_and_a_read_is_kept() {
-    assert_eq!(run_clocks(0), (1, Some(1)));
+    assert_eq!(run_clocks(0), (Some(1), 1));
 }
 
 #[test]
 fn what_does_not_fit_together_is_loaded_anew_until_it_gives_up() {
-    assert_eq!(run_clocks(3), (4, Some(4)));
+    assert_eq!(run_clocks(3), (Some(1), 4));
     let tries = u32::from(TRIES);
-    assert_eq!(run_clocks(tries + 1), (tries + 1, None));
+    assert_eq!(run_clocks(tries + 1), (None, tries + 1));
 }
 
 /// Answers from what is stored, without a commit.
-struct Answer {
-    /// The version of a cached row.
-    cached: Option<u64>,
-}
+struct Answer;
 
 impl Decision for Answer {
     type Outcome = u64;
+    type Notes = ();
 
-    fn decide(&mut self, _: &Core, facts: &Facts) -> DecisionStep<u64> {
+    fn decide(&self, _: &DecisionContext<'_>, facts: &Facts, (): &mut ()) -> DecisionStep<u64> {
         match facts.document(&key("a")) {
             None => DecisionStep::Need(vec![Need::Document(key("a"))]),
             Some(found) => DecisionStep::Done(found.map_or(0, |found| found.version)),
         }
     }
 
-    fn cached(&self, _: &Core, _: &Need) -> Option<Found> {
-        self.cached.map(|version| found("a", version))
+    fn may_assume(&self) -> bool {
+        true
     }
 }
 
 #[test]
 fn cached_row_is_expected_by_the_commit_and_not_read() {
-    let mut fixture = Fixture::begin(&[], false);
-    fixture.work();
-    let decision = Count { keys: vec![key("a")], cached: Some(7), decided: 0, pauses: false };
-    fixture.transactions.begin(&mut fixture.core, decision, Facts::default());
+    let mut fixture = Fixture::new();
+    fixture.cache("a", 7);
+    fixture.also(Count { may_assume: true, ..Count::of(&["a"]) });
     let work = fixture.work();
     let [(ticket, Work::Commit(commit))] = &work[..] else { panic!("it commits at once: {work:?}") };
     assert_eq!(commit.expects, [Expect { key: RowKey::Document(key("a")), version: 7 }]);
@@ -285,11 +358,55 @@ fn cached_row_is_expected_by_the_commit_and_not_read() {
 }
 
 #[test]
+fn decision_that_may_not_assume_reads_what_is_cached() {
+    let mut fixture = Fixture::new();
+    fixture.cache("a", 7);
+    fixture.also(Count::of(&["a"]));
+    assert!(matches!(fixture.work()[..], [(_, Work::Read(_))]));
+}
+
+/// Adds a presence that is usually new.
+struct Enter;
+
+fn entered() -> PresenceKey {
+    PresenceKey { channel: "party#1".into(), user: "ann".into() }
+}
+
+impl Decision for Enter {
+    type Outcome = ();
+    type Notes = ();
+
+    fn decide(&self, _: &DecisionContext<'_>, facts: &Facts, (): &mut ()) -> DecisionStep<()> {
+        match facts.presence(&entered()) {
+            None => DecisionStep::Need(vec![Need::NewPresence(entered())]),
+            Some(_) => DecisionStep::Commit { commit: Commit::default(), outcome: () },
+        }
+    }
+
+    fn may_assume(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn new_presence_is_assumed_absent_until_a_conflict() {
+    let Fixture { mut core, .. } = Fixture::new();
+    let mut enters = Transactions::new(Feature::Party);
+    enters.begin(&mut core, Enter, Facts::default());
+    let work = std::mem::take(&mut core.effects.work);
+    let [(ticket, Work::Commit(commit))] = &work[..] else { panic!("it commits at once: {work:?}") };
+    assert_eq!(commit.expects, [Expect { key: RowKey::Presence(entered()), version: 0 }]);
+    enters.answered(&mut core, *ticket, conflict(RowKey::Presence(entered())));
+    let reads = std::mem::take(&mut core.effects.work);
+    assert!(matches!(&reads[..], [(_, Work::Read(Read::Presence(key)))] if *key == entered()));
+}
+
+#[test]
 fn decision_without_a_commit_does_not_rely_on_a_cached_row() {
-    let mut fixture = Fixture::begin(&[], false);
-    fixture.work();
+    let mut fixture = Fixture::new();
+    fixture.cache("a", 7);
     let mut answers = Transactions::new(Feature::Party);
-    let begun = answers.begin(&mut fixture.core, Answer { cached: Some(7) }, Facts::default());
+    let begun = answers.begin(&mut fixture.core, Answer, Facts::default());
     assert!(matches!(begun, TransactionProgress::Waits));
     let work = fixture.work();
     assert!(matches!(work[..], [(_, Work::Read(_))]));
@@ -298,16 +415,24 @@ fn decision_without_a_commit_does_not_rely_on_a_cached_row() {
 }
 
 #[test]
-fn transaction_that_proceeds_keeps_the_loaded_rows() {
-    let mut fixture = Fixture::begin(&["a"], true);
-    let TransactionProgress::Paused(number) = fixture.answer(row("a", 7)) else { panic!("it pauses") };
-    fixture.transactions.proceed(&mut fixture.core, number);
-    assert!(matches!(fixture.work()[..], [(_, Work::Commit(_))]));
+fn supplied_transaction_keeps_the_loaded_rows_and_what_it_got() {
+    let waits = Count { number: 0, pauses: Some(Pause::Supply), ..Count::of(&["a"]) };
+    let mut fixture = Fixture::begin(waits);
+    let TransactionProgress::Paused(number, Pause::Supply) = fixture.answer(row("a", 7)) else {
+        panic!("it pauses")
+    };
+    let Fixture { core, transactions } = &mut fixture;
+    transactions.supply(core, number + 1, |_| panic!("there is no other"));
+    transactions.supply(core, number, |decision| decision.number = 9);
+    assert!(matches!(fixture.answer(conflict(RowKey::Document(key("a")))), TransactionProgress::Waits));
+    fixture.answer(row("a", 8));
+    let progress = fixture.answer(StoreAnswer::Committed(Receipt::default()));
+    assert!(matches!(progress, TransactionProgress::Ended(_, TransactionEnd::Committed((9, 2), _))));
 }
 
 #[test]
 fn refused_commit_was_not_applied() {
-    let mut fixture = Fixture::begin(&["a"], false);
+    let mut fixture = Fixture::begin(Count::of(&["a"]));
     fixture.answer(row("a", 1));
     let fenced = StoreError::Fenced { node: "n1".into(), epoch: Epoch(1) };
     let progress = fixture.answer(StoreAnswer::Failed(fenced));
@@ -316,7 +441,7 @@ fn refused_commit_was_not_applied() {
 
 #[test]
 fn answer_of_another_kind_is_a_corrupt_store() {
-    let mut fixture = Fixture::begin(&["a"], false);
+    let mut fixture = Fixture::begin(Count::of(&["a"]));
     let progress = fixture.answer(StoreAnswer::Read(Found::Time(Time(5))));
     let TransactionProgress::Ended(_, TransactionEnd::Failed { answer, unknown: None }) = progress else {
         panic!("it ends")
@@ -326,9 +451,8 @@ fn answer_of_another_kind_is_a_corrupt_store() {
 
 #[test]
 fn transactions_at_the_same_time_are_kept_apart() {
-    let mut fixture = Fixture::begin(&["a"], false);
-    let decision = Count { keys: vec![key("b")], cached: None, decided: 10, pauses: false };
-    fixture.transactions.begin(&mut fixture.core, decision, Facts::default());
+    let mut fixture = Fixture::begin(Count::of(&["a"]));
+    fixture.also(Count { number: 11, ..Count::of(&["b"]) });
     let reads = fixture.work();
     let Fixture { core, transactions } = &mut fixture;
     for ((ticket, _), name) in reads.iter().zip(["a", "b"]) {
@@ -340,7 +464,7 @@ fn transactions_at_the_same_time_are_kept_apart() {
     let outcomes = commits.iter().map(|(ticket, _)| {
         let answer = StoreAnswer::Committed(Receipt::default());
         match fixture.transactions.answered(&mut fixture.core, *ticket, answer) {
-            TransactionProgress::Ended(_, TransactionEnd::Committed(outcome, _)) => outcome,
+            TransactionProgress::Ended(_, TransactionEnd::Committed((number, _), _)) => number,
             _ => panic!("it is committed"),
         }
     });
@@ -348,33 +472,28 @@ fn transactions_at_the_same_time_are_kept_apart() {
 }
 
 #[test]
-fn paused_transaction_can_be_changed_and_ended_once() {
-    let mut fixture = Fixture::begin(&["a"], true);
-    let TransactionProgress::Paused(number) = fixture.answer(row("a", 1)) else { panic!("it pauses") };
-    assert!(fixture.transactions.get_mut(number + 1).is_none());
-    fixture.transactions.get_mut(number).expect("it is paused").decided = 7;
+fn paused_transaction_is_ended_once() {
+    let waits = Count { number: 0, pauses: Some(Pause::Supply), ..Count::of(&["a"]) };
+    let mut fixture = Fixture::begin(waits);
+    let TransactionProgress::Paused(number, _) = fixture.answer(row("a", 1)) else { panic!("it pauses") };
     let fail =
         |fixture: &mut Fixture| fixture.transactions.fail(number, StoreAnswer::Failed(StoreError::timeout()));
-    let TransactionProgress::Ended(decision, TransactionEnd::Failed { unknown: None, .. }) =
-        fail(&mut fixture)
-    else {
-        panic!("it ends, and nothing happened")
-    };
-    assert_eq!(decision.decided, 7);
+    let ended = fail(&mut fixture);
+    assert!(matches!(ended, TransactionProgress::Ended(_, TransactionEnd::Failed { unknown: None, .. })));
     assert!(matches!(fail(&mut fixture), TransactionProgress::Waits));
-    assert!(matches!(fixture.transactions.proceed(&mut fixture.core, number), TransactionProgress::Waits));
+    let Fixture { core, transactions } = &mut fixture;
+    transactions.supply(core, number, |_| panic!("it has ended"));
     assert!(fixture.work().is_empty());
 }
 
 #[test]
 fn commit_carries_the_trace_of_the_command_that_began_it() {
-    let mut fixture = Fixture::begin(&[], false);
+    let mut fixture = Fixture::begin(Count::of(&[]));
     assert!(fixture.core.effects.commit_traces.is_empty(), "the command was not traced");
     fixture.work();
     let trace = TraceContext { trace_id: 1, span_id: 2, sampled: true };
     fixture.core.trace = Some(trace);
-    let decision = Count { keys: vec![key("a")], cached: None, decided: 0, pauses: false };
-    fixture.transactions.begin(&mut fixture.core, decision, Facts::default());
+    fixture.also(Count::of(&["a"]));
     fixture.core.trace = None;
     fixture.answer(row("a", 1));
     let ticket = fixture.work()[0].0;
@@ -384,11 +503,9 @@ fn commit_carries_the_trace_of_the_command_that_began_it() {
 #[test]
 fn conflicts_of_party_commands_are_counted() {
     for (feature, counted) in [(Feature::Party, 1), (Feature::Topics, 0)] {
-        let mut fixture = Fixture::begin(&[], false);
-        fixture.work();
+        let mut fixture = Fixture::new();
         fixture.transactions = Transactions::new(feature);
-        let decision = Count { keys: vec![], cached: None, decided: 0, pauses: false };
-        fixture.transactions.begin(&mut fixture.core, decision, Facts::default());
+        fixture.also(Count::of(&[]));
         fixture.answer(conflict(RowKey::Document(key("a"))));
         assert_eq!(fixture.core.stats.party_conflicts.get(), counted);
     }
@@ -396,10 +513,9 @@ fn conflicts_of_party_commands_are_counted() {
 
 #[test]
 fn answer_from_loaded_rows_is_decided_once() {
-    let mut fixture = Fixture::begin(&[], false);
-    fixture.work();
+    let mut fixture = Fixture::new();
     let mut answers = Transactions::new(Feature::Party);
-    answers.begin(&mut fixture.core, Answer { cached: None }, Facts::default());
+    answers.begin(&mut fixture.core, Answer, Facts::default());
     let reads = fixture.work();
     let ended = answers.answered(&mut fixture.core, reads[0].0, row("a", 8));
     assert!(matches!(ended, TransactionProgress::Ended(_, TransactionEnd::Done(8))));
