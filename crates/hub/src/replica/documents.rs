@@ -34,13 +34,14 @@ impl DocumentList {
 
     /// The version first: what is changed while the documents are read is found the next time.
     pub fn begin(&mut self) -> Read {
-        self.documents.clear();
+        // What the last read found may not be taken yet.
         Read::Document(self.common.clone())
     }
 
     pub fn load(&mut self, found: Found) -> PageLoad {
         match found {
             Found::Document(common) => {
+                self.documents.clear();
                 self.reading = common.map_or(0, |common| common.version);
                 match self.version == Some(self.reading) {
                     true => PageLoad::Complete,
@@ -75,5 +76,28 @@ impl DocumentList {
     pub fn take(&mut self) -> Option<Vec<Versioned<Document>>> {
         let changed = self.version.replace(self.reading) != Some(self.reading);
         changed.then(|| std::mem::take(&mut self.documents))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tavern_store::Page;
+
+    #[test]
+    fn next_read_may_begin_before_the_documents_are_taken() {
+        let common = DocumentKey::new("events", "subscriptions");
+        let document = |key: DocumentKey| Document { key, body: Arc::from(&b"{}"[..]) };
+        let mut list = DocumentList::new("subscription", common.clone());
+        list.begin();
+        let version = Found::Document(Some(Versioned { version: 7, row: document(common) }));
+        assert!(matches!(list.load(version), PageLoad::More(_)));
+        let row = Row::Document(document(DocumentKey::new("subscription", "one")));
+        let page = Page { rows: vec![Versioned { version: 3, row }], more: false };
+        assert!(matches!(list.load(Found::Rows(page)), PageLoad::Complete));
+        list.begin();
+        let taken = list.take().expect("the list has changed");
+        assert_eq!(taken.iter().map(|found| found.row.key.name()).collect::<Vec<_>>(), ["one"]);
     }
 }
