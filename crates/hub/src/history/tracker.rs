@@ -193,7 +193,9 @@ impl Tracker {
 
     /// The subscriber has its answer: messages follow it.
     pub fn answer_sent(&mut self, core: &mut Core, id: ListenerId) {
-        if let Some(reader) = self.readers.iter_mut().find(|reader| reader.id == id) {
+        // One that subscribed again meanwhile waits for its own answer.
+        let is_answered = |reader: &&mut HistoryReader| reader.id == id && !reader.is_unanswered();
+        if let Some(reader) = self.readers.iter_mut().find(is_answered) {
             reader.set_answer_sent();
             self.serve(core, None);
         }

@@ -4,7 +4,7 @@
 use crate::harness::history::{Scene, numbers, settings};
 use crate::harness::{TestNode, code};
 use serde_json::{Value, json};
-use tavern_hub::{Caller, LinkId, ListenerId, Poll, PollFlags, read_session};
+use tavern_hub::{Caller, Flow, LinkId, ListenerId, Poll, PollFlags, read_session};
 
 fn since(position: &Value) -> String {
     format!(r#","since":{{"epoch":{},"offset":{}}}"#, position["epoch"], position["offset"])
@@ -175,6 +175,23 @@ fn subscribing_again_repeats_and_loses_nothing() {
     let before = json!({"epoch": position["epoch"], "offset": 59});
     scene.subscribe(0, &mut ann, &since(&before));
     assert_eq!(scene.received(0, &ann), numbers(60..=61), "what was unread comes once");
+}
+
+#[test]
+fn messages_follow_the_answer_of_a_second_subscribe_that_comes_at_once() {
+    let mut scene = Scene::new(1);
+    (1..=3).for_each(|n| drop(scene.publish(0, n)));
+    let mut ann = scene.cluster.client(0, "ann").0;
+    let first = scene.cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"chat#1","last":3}"#);
+    let again = format!(r#"{{"op":"subscribe","channel":"chat#1"{}}}"#, since(&first["ok"]));
+    assert_eq!(scene.cluster.node(0).run(0, &mut ann, &again).0, Flow::Wait, "the store is asked");
+    let node = scene.cluster.node(0);
+    node.shards[0].wake(node.now);
+    scene.cluster.settle();
+    assert!(scene.cluster.node(0).events(&ann).is_empty(), "it is not answered yet");
+    let (_, reply) = scene.cluster.node(0).run(0, &mut ann, &again);
+    assert_eq!(reply["ok"]["recovered"], json!(true), "{reply}");
+    assert_eq!(scene.received(0, &ann), numbers(1..=3));
 }
 
 #[test]

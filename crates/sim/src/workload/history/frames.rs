@@ -29,7 +29,9 @@ impl HistoryWorkload {
             HistoryOp::Subscribe { channel, last } => {
                 let name = channel_name(channel);
                 let listening = client.channels.get_mut(&channel);
-                let cleared = self.cleared[channel % CHANNELS];
+                // A message that was cleared may still be on its way to a node, and arrive as a new one.
+                let delivered = self.delivered.get(&(client.link.node, channel)).copied().unwrap_or_default();
+                let cleared = self.cleared[channel % CHANNELS].min(delivered);
                 let place = listening.and_then(|listening| {
                     listening.cleared = cleared;
                     listening.named = listening.place;
@@ -219,6 +221,8 @@ impl HistoryWorkload {
                 if let Some(listening) = listening {
                     listening.message(&self.log, channel, event)?;
                 }
+                let delivered = self.delivered.entry((client.link.node, channel)).or_default();
+                *delivered = (*delivered).max(place_of(event).unwrap_or_default());
                 self.count("messages received");
                 Ok(())
             }

@@ -41,6 +41,8 @@ pub struct HistoryWorkload {
     clears: BTreeMap<u64, (usize, log::Place)>,
     /// Of each channel, the last place that is known to be cleared.
     cleared: [log::Place; CHANNELS],
+    /// The last message of each channel that a client of a node got: the node has no more of it than this for certain.
+    delivered: BTreeMap<(usize, usize), log::Place>,
     orders: u64,
     counts: BTreeMap<&'static str, u64>,
 }
@@ -53,6 +55,7 @@ impl HistoryWorkload {
             log: HistoryLog::default(),
             clears: BTreeMap::new(),
             cleared: [(0, 0); CHANNELS],
+            delivered: BTreeMap::new(),
             orders: 0,
             counts: BTreeMap::new(),
         }
