@@ -74,7 +74,7 @@ impl PartiesWorkload {
     fn refused(&mut self, cluster: &Cluster, who: usize, command: PartiesCommand, error: &Value) -> Outcome {
         let code = error["code"].as_str().unwrap_or_default();
         if let Some(party) = error.get("party") {
-            let party = self.check_told_party(party)?;
+            let party = self.check_told_party(who, party)?;
             // While the store does not answer, it is the last one that the server has seen.
             if code != "unavailable" {
                 self.clients[who].learn_party(party);
@@ -111,7 +111,7 @@ impl PartiesWorkload {
                 Ok(())
             }
             PartiesCommand::Get => {
-                let party = self.check_told_party(&ok["party"])?;
+                let party = self.check_told_party(who, &ok["party"])?;
                 let client = &mut self.clients[who];
                 let id = party.as_ref().map(|party| party.id);
                 if !self.judge.had_party(&client.link.user, client.sent_at, id) {
@@ -130,7 +130,7 @@ impl PartiesWorkload {
                 Ok(())
             }
             PartiesCommand::Order(order) => {
-                self.check_done(&order, ok)?;
+                self.check_done(who, &order, ok)?;
                 self.decided(who, order, "ok")?;
                 self.look_again(cluster, who);
                 Ok(())
@@ -155,7 +155,7 @@ impl PartiesWorkload {
     }
 
     /// An acknowledged order is in the store, or was.
-    fn check_done(&mut self, order: &PartyOrder, ok: &Value) -> Outcome {
+    fn check_done(&mut self, who: usize, order: &PartyOrder, ok: &Value) -> Outcome {
         let lost = || Err(format!("answered {ok}, and the store never had it"));
         let number = order.number;
         let user = self.orders.get(&number).map(|entry| entry.user.clone()).unwrap_or_default();
@@ -170,7 +170,7 @@ impl PartiesWorkload {
                 if self.judge.ever(party, invited) { Ok(()) } else { lost() }
             }
             PartyVerb::Accept => {
-                self.check_told_party(&ok["party"])?;
+                self.check_told_party(who, &ok["party"])?;
                 let member = |party: &PartySnapshot| party.members.iter().any(|(member, _)| *member == user);
                 if self.judge.ever(order.target, member) { Ok(()) } else { lost() }
             }
@@ -201,17 +201,17 @@ impl PartiesWorkload {
     }
 
     /// A party that a client receives is a state that the store had.
-    fn check_told_party(&self, party: &Value) -> Result<Option<PartySnapshot>, String> {
+    fn check_told_party(&self, who: usize, party: &Value) -> Result<Option<PartySnapshot>, String> {
         let snapshot = PartySnapshot::received(party)?;
         if let Some(snapshot) = &snapshot {
-            self.judge.check_snapshot(snapshot)?;
+            self.judge.check_snapshot(&self.clients[who].link.user, snapshot)?;
         }
         Ok(snapshot)
     }
 
     fn greeted(&mut self, cluster: &mut Cluster, who: usize, ok: &Value) -> Outcome {
         if let Some(party) = ok.get("party") {
-            self.check_told_party(party)?;
+            self.check_told_party(who, party)?;
         }
         let client = &mut self.clients[who];
         let process = cluster.nodes[client.link.node].process;

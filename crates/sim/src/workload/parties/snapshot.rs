@@ -41,11 +41,17 @@ impl PartySnapshot {
     /// Whether a member with this snapshot knows the current party. Their own loss and return is sent only to the
     /// other members.
     pub fn is_known_to(&self, user: &str, now: &PartySnapshot) -> bool {
-        let mut known = PartySnapshot { version: now.version, ..self.clone() };
-        for (member, online) in &mut known.members {
+        PartySnapshot { version: now.version, ..self.as_shown_to(user) } == *now
+            && self.version <= now.version
+    }
+
+    /// The same with this user online.
+    pub fn as_shown_to(&self, user: &str) -> PartySnapshot {
+        let mut shown = self.clone();
+        for (member, online) in &mut shown.members {
             *online |= member == user;
         }
-        known == *now && self.version <= now.version
+        shown
     }
 
     pub fn stored(party: &Party) -> PartySnapshot {
