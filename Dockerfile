@@ -14,6 +14,7 @@ COPY crates/engines/Cargo.toml crates/engines/
 COPY crates/hub/Cargo.toml crates/hub/
 COPY crates/interleavings/Cargo.toml crates/interleavings/
 COPY crates/local/Cargo.toml crates/local/
+COPY crates/pusher/Cargo.toml crates/pusher/
 COPY crates/server/Cargo.toml crates/server/
 COPY crates/sim/Cargo.toml crates/sim/
 COPY crates/store/Cargo.toml crates/store/

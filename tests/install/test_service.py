@@ -28,7 +28,7 @@ def test_every_key_of_the_example_is_valid_with_its_real_default(tmp_path):
     whole = tmp_path / "whole.toml"
     text = uncommented()
     whole.write_text(text)
-    code, errors, values = check(tmp_path, "--config", whole, TAVERN_SECRET=SECRET)
+    code, errors, values = check(tmp_path, "--config", whole, TAVERN_SECRET=SECRET, TAVERN_PUSHER_APPS_0_SECRET=SECRET)
     assert (code, errors) == (0, []), errors
     _, _, presets = check(tmp_path, TAVERN_SECRET=SECRET)
     assert len(re.findall(r"^[a-z_]+ = ", text, flags=re.M)) > 20
