@@ -4,7 +4,6 @@
 
 use crate::core::Core;
 use crate::rows::MembershipRow;
-use crate::transaction::Need;
 use crate::user::is_own_channel;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -31,7 +30,7 @@ impl RowCache {
     }
 
     /// A document, as a read would return it.
-    fn find_document(&self, key: &DocumentKey) -> Option<Found> {
+    pub fn find_document(&self, key: &DocumentKey) -> Option<Found> {
         let found = self.documents.get(key)?.as_ref();
         let document = |body: &Arc<[u8]>| Document { key: key.clone(), body: body.clone() };
         let found = found.map(|found| Versioned { version: found.version, row: document(&found.row) });
@@ -39,15 +38,9 @@ impl RowCache {
     }
 }
 
-/// A row of a local user, as a read would return it. None: it must be read.
-pub(crate) fn find(core: &Core, need: &Need) -> Option<Found> {
-    let presence = |key| core.cache.members.get(key).cloned().or_else(|| own_presence(core, key));
-    match need {
-        Need::Document(key) => core.cache.find_document(key),
-        Need::Presence(key) => presence(key).map(|known| Found::Presence(Some(known))),
-        Need::NewPresence(key) => Some(Found::Presence(presence(key))),
-        _ => None,
-    }
+/// The presence of a local user, as a read would return it. None: it is not known here.
+pub(crate) fn find_presence(core: &Core, key: &PresenceKey) -> Option<Versioned<PresenceRow>> {
+    core.cache.members.get(key).cloned().or_else(|| own_presence(core, key))
 }
 
 /// The presence of a local user in their own channel, if it is known: one client, whose session joined last.

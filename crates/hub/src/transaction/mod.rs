@@ -14,7 +14,7 @@ use crate::core::{Core, Feature, row_cache};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tavern_domain::trace::TraceContext;
-use tavern_store::{Commit, Receipt, RowKey, StoreAnswer, StoreError, Ticket, Work, planted};
+use tavern_store::{Commit, Found, Receipt, RowKey, StoreAnswer, StoreError, Ticket, Work, planted};
 
 /// Conflicts in a row after which a transaction gives up: that many writers would have to change the same rows first.
 pub(crate) const TRIES: u8 = 32;
@@ -310,7 +310,7 @@ impl<D: Decision> RunningTransaction<D> {
         }
         let mut unknown = Vec::new();
         for need in needs {
-            match row_cache::find(core, &need) {
+            match cached(core, &need) {
                 Some(found) => self.facts.assume(need, found),
                 None => unknown.push(need),
             }
@@ -321,6 +321,16 @@ impl<D: Decision> RunningTransaction<D> {
     /// The next attempt: it has the command and nothing else, and every row is read.
     fn start_again(&mut self, conflict: Option<(RowKey, u64)>) {
         (self.facts, self.notes) = (self.facts.next_attempt(conflict), D::Notes::default());
+    }
+}
+
+/// A row of a local user, as a read would return it. None: it must be read.
+fn cached(core: &Core, need: &Need) -> Option<Found> {
+    match need {
+        Need::Document(key) => core.cache.find_document(key),
+        Need::Presence(key) => row_cache::find_presence(core, key).map(|known| Found::Presence(Some(known))),
+        Need::NewPresence(key) => Some(Found::Presence(row_cache::find_presence(core, key))),
+        _ => None,
     }
 }
 

@@ -17,21 +17,21 @@ use tavern_wire::record::{self, EVENTS, SUBSCRIPTION, SUBSCRIPTIONS, Subscriptio
 pub(super) const ALL_SUBSCRIPTIONS: &str = "";
 
 /// The subscriptions as they are stored. What they are delivered with is in the queues.
-pub(super) struct SubscriptionRows(DocumentList);
+pub(super) struct SubscriptionReplica(DocumentList);
 
-impl Default for SubscriptionRows {
-    fn default() -> SubscriptionRows {
-        SubscriptionRows(DocumentList::new(SUBSCRIPTION, DocumentKey::new(EVENTS, SUBSCRIPTIONS)))
+impl Default for SubscriptionReplica {
+    fn default() -> SubscriptionReplica {
+        SubscriptionReplica(DocumentList::new(SUBSCRIPTION, DocumentKey::new(EVENTS, SUBSCRIPTIONS)))
     }
 }
 
-impl SubscriptionRows {
+impl SubscriptionReplica {
     pub fn is_loaded(&self) -> bool {
         self.0.is_loaded()
     }
 }
 
-impl Replica for SubscriptionRows {
+impl Replica for SubscriptionReplica {
     type Host = DeliveryShared;
     type Update = ();
     type Waiter = ();

@@ -6,7 +6,7 @@
 use super::post::AttemptAnswer;
 use super::queue::{DeliveryQueue, DeliveryState};
 use super::shared::{DeliveryEffects, DeliveryRequest, DeliverySettings, DeliveryShared};
-use super::subscriptions::{ALL_SUBSCRIPTIONS, SubscriptionRows};
+use super::subscriptions::{ALL_SUBSCRIPTIONS, SubscriptionReplica};
 use crate::node::{Node, RandomSource};
 use crate::replica::Replicas;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ pub struct DeliveryWorker {
     /// The subscriptions of each topic.
     pub(super) topics: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     pub(super) check_due: Time,
-    pub(super) list: Replicas<SubscriptionRows>,
+    pub(super) list: Replicas<SubscriptionReplica>,
     /// How many events the topics of active subscriptions have had.
     counts: BTreeMap<Arc<str>, u64>,
 }
@@ -53,7 +53,7 @@ impl DeliveryWorker {
 
     /// Whether the subscriptions have been loaded.
     pub fn is_ready(&self) -> bool {
-        self.list.get(ALL_SUBSCRIPTIONS).is_some_and(SubscriptionRows::is_loaded)
+        self.list.get(ALL_SUBSCRIPTIONS).is_some_and(SubscriptionReplica::is_loaded)
     }
 
     /// Whether a topic has subscriptions.
