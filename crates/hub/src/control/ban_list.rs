@@ -10,7 +10,7 @@ use tavern_store::{DocumentKey, Found, Read};
 use tavern_wire::bus::control::Ban;
 use tavern_wire::record::{BAN, BANS, BANS_ALL, read_ban};
 
-pub(super) struct BanList(DocumentList);
+pub(super) struct BanReplica(DocumentList);
 
 /// A user was banned, or with None unbanned.
 #[derive(Clone)]
@@ -19,13 +19,13 @@ pub(super) struct BanChange {
     pub ban: Option<Ban>,
 }
 
-impl Default for BanList {
-    fn default() -> BanList {
-        BanList(DocumentList::new(BAN, DocumentKey::new(BANS, BANS_ALL)))
+impl Default for BanReplica {
+    fn default() -> BanReplica {
+        BanReplica(DocumentList::new(BAN, DocumentKey::new(BANS, BANS_ALL)))
     }
 }
 
-impl Replica for BanList {
+impl Replica for BanReplica {
     type Host = Core;
     type Update = BanChange;
     type Waiter = ();

@@ -15,7 +15,7 @@ use crate::replica::Replicas;
 use crate::transaction::{Facts, TransactionEnd, TransactionProgress, Transactions};
 use asking::{AskedOrder, CollectedReplies};
 use ban::BanDecision;
-use ban_list::{BanChange, BanList};
+use ban_list::{BanChange, BanReplica};
 use forget::ForgetUser;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(crate) struct UserControl {
     bans: Transactions<BanDecision>,
     forgets: Transactions<ForgetUser>,
     /// Empty on all shards but one.
-    ban_list: Replicas<BanList>,
+    ban_list: Replicas<BanReplica>,
 }
 
 impl UserControl {
