@@ -27,7 +27,7 @@ def test_redis_py_tests_of_pubsub_pass(server, protocol):
     ]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     run = subprocess.run(
-        command, cwd=source("redis-py"), env=environment, capture_output=True, text=True, timeout=200,
+        command, cwd=source("redis-py"), env=environment, capture_output=True, text=True, timeout=600,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert int(re.search(r"(\d+) passed", run.stdout)[1]) >= 100, run.stdout

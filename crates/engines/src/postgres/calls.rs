@@ -7,7 +7,7 @@
 //! share that one until they end, so the mover cannot go to sleep before them; who does not get it sends a notification.
 
 use super::address::PostgresAddress;
-use super::bus::{Arrived, Notices};
+use super::bus::{Notices, ReceivedNotice};
 use super::connection;
 use super::error::PostgresError;
 use super::tls::PostgresTls;
@@ -100,7 +100,7 @@ impl SqlCalls {
                 break;
             }
             if let Ok(arrived) = tokio::time::timeout(STANDBY, self.notices.next()).await {
-                if matches!(arrived, Arrived::Closed) {
+                if matches!(arrived, ReceivedNotice::Closed) {
                     return Err(PostgresError::NotConnected.into());
                 }
                 self.called_at.get_or_insert_with(Instant::now);
@@ -175,7 +175,7 @@ impl SqlCalls {
 
     /// Waits for a call, then wakes up.
     pub async fn wait(&mut self) -> Result<(), StoreError> {
-        if matches!(self.notices.next().await, Arrived::Closed) {
+        if matches!(self.notices.next().await, ReceivedNotice::Closed) {
             return Err(PostgresError::NotConnected.into());
         }
         self.wake().await

@@ -22,7 +22,7 @@ pub(super) async fn refuse(address: &PostgresAddress, tls: &PostgresTls) -> Resu
 /// While one session is in a transaction, another one must keep its own connection.
 pub(super) async fn is_between(address: &PostgresAddress, tls: &PostgresTls) -> Result<bool, PostgresError> {
     let looking = async {
-        let (one, other) = (Session::open(address, tls).await?, Session::open(address, tls).await?);
+        let (one, other) = (ProbeSession::open(address, tls).await?, ProbeSession::open(address, tls).await?);
         let own = one.process().await?;
         for _ in 0..ROUNDS {
             other.0.batch_execute("BEGIN").await?;
@@ -38,12 +38,12 @@ pub(super) async fn is_between(address: &PostgresAddress, tls: &PostgresTls) -> 
     tokio::time::timeout(TIMEOUT, looking).await.map_err(|_| PostgresError::Timeout)?
 }
 
-struct Session(Client, JoinHandle<()>);
+struct ProbeSession(Client, JoinHandle<()>);
 
-impl Session {
-    async fn open(address: &PostgresAddress, tls: &PostgresTls) -> Result<Session, PostgresError> {
+impl ProbeSession {
+    async fn open(address: &PostgresAddress, tls: &PostgresTls) -> Result<ProbeSession, PostgresError> {
         let (client, io) = address.config.connect(tls.clone()).await?;
-        Ok(Session(client, tokio::spawn(async move { drop(io.await) })))
+        Ok(ProbeSession(client, tokio::spawn(async move { drop(io.await) })))
     }
 
     /// The server process of its connection. Without a prepared statement, which some poolers refuse.
@@ -57,7 +57,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for ProbeSession {
     fn drop(&mut self) {
         self.1.abort();
     }

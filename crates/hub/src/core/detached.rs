@@ -14,7 +14,7 @@ use std::rc::Rc;
 /// The latest messages of one channel on this shard, bounded as a mailbox is.
 #[derive(Debug, Default)]
 pub struct DetachedLog {
-    events: VecDeque<LoggedEvent>,
+    events: VecDeque<DetachedEvent>,
     /// The number of the oldest event kept, or of the next one when none is kept.
     first: u64,
     bytes: usize,
@@ -23,7 +23,7 @@ pub struct DetachedLog {
 }
 
 #[derive(Clone, Debug)]
-struct LoggedEvent {
+struct DetachedEvent {
     /// The number of its delivery on this shard: the order of messages of different channels.
     stamp: u64,
     event: Rc<Event>,
@@ -46,7 +46,7 @@ impl DetachedLog {
     /// Adds an event. A mailbox with the same bounds would drop what is dropped here, too.
     pub fn push(&mut self, stamp: u64, event: Rc<Event>, bounds: MailboxLimits) {
         self.bytes += event.size();
-        self.events.push_back(LoggedEvent { stamp, event });
+        self.events.push_back(DetachedEvent { stamp, event });
         while self.events.len() > bounds.events || (self.bytes > bounds.bytes && self.events.len() > 1) {
             self.drop_oldest();
         }

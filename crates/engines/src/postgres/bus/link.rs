@@ -9,8 +9,8 @@ use super::super::tls::PostgresTls;
 use super::super::{pooler, schema};
 use super::batch;
 use super::lane::{EVERYBODY, HeardLanes, LaneChannels, lane_of};
-use super::notice::{INLINE_BYTES, Notice, NoticeBody, NoticeWriter};
-use super::received::{Arrived, ArrivedNotices, ArrivedPart, Notices, SeenStreams};
+use super::notice::{BusNotice, INLINE_BYTES, NoticeBody, NoticeWriter};
+use super::received::{ArrivedNotices, ArrivedPart, Notices, ReceivedNotice, SeenStreams};
 use super::ring::{self, Ring};
 use crate::remote::{
     BusDelivery, BusLink, OutboxCommand, PING_EVERY, RemoteShared, SILENCE, broken, random, stopped,
@@ -249,9 +249,9 @@ impl Transfer<'_> {
             };
             let mut arrival = ArrivedNotices::default();
             match arrived {
-                Arrived::Closed => return Err(broken("the server closed the connection")),
-                Arrived::Dropped => arrival.lose(),
-                Arrived::Notices(arrived) => {
+                ReceivedNotice::Closed => return Err(broken("the server closed the connection")),
+                ReceivedNotice::Dropped => arrival.lose(),
+                ReceivedNotice::Notices(arrived) => {
                     self.shared.note_received();
                     for (channel, text) in arrived {
                         self.take(&channel, &text, &mut arrival);
@@ -266,11 +266,11 @@ impl Transfer<'_> {
     }
 
     fn take(&self, channel: &str, text: &str, arrival: &mut ArrivedNotices) {
-        if Notice::is_of(text, self.stream) {
+        if BusNotice::is_of(text, self.stream) {
             return;
         }
         let lane = self.channels.lane(channel);
-        let Some((lane, notice)) = lane.and_then(|lane| Some((lane, Notice::read(text)?))) else {
+        let Some((lane, notice)) = lane.and_then(|lane| Some((lane, BusNotice::read(text)?))) else {
             if !self.has_logged_foreign.replace(true) {
                 tracing::warn!("ignoring bus notification that no node sent");
             }

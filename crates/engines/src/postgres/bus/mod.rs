@@ -33,7 +33,7 @@ use std::sync::Arc;
 use tavern_store::error::Cause;
 use tavern_store::{BusError, BusReceiver, StoreError, limits};
 
-pub(super) use received::{Arrived, Notices};
+pub(super) use received::{Notices, ReceivedNotice};
 
 /// Opens the bus on a database; creates the tables when there are none.
 pub fn open(

@@ -12,7 +12,7 @@ const TEXT_BYTES: usize = 7_999;
 pub const INLINE_BYTES: usize = (TEXT_BYTES - 64) / 4 * 3;
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct BusNotice {
     pub stream: u64,
     pub serial: u64,
     pub body: NoticeBody,
@@ -42,13 +42,13 @@ impl NoticeWriter {
     /// The text of the next notification on a lane.
     pub fn notice(&mut self, lane: usize, body: NoticeBody) -> String {
         self.serials[lane] += 1;
-        Notice { stream: self.stream, serial: self.serials[lane], body }.write()
+        BusNotice { stream: self.stream, serial: self.serials[lane], body }.write()
     }
 }
 
-impl Notice {
+impl BusNotice {
     pub fn write(&self) -> String {
-        let Notice { stream, serial, body } = self;
+        let BusNotice { stream, serial, body } = self;
         let (kind, rest) = match body {
             NoticeBody::Batch(bytes) => ('m', STANDARD.encode(bytes)),
             NoticeBody::Stored { turn, batch } => ('r', format!("{turn:x}.{batch:x}")),
@@ -60,7 +60,7 @@ impl Notice {
     }
 
     /// None: no node wrote it.
-    pub fn read(text: &str) -> Option<Notice> {
+    pub fn read(text: &str) -> Option<BusNotice> {
         let number = |text: &str| u64::from_str_radix(text, 16).ok();
         let mut parts = text.splitn(4, '.');
         let (stream, serial) = (number(parts.next()?)?, number(parts.next()?)?);
@@ -74,7 +74,7 @@ impl Notice {
             "l" => NoticeBody::Loss(rest.to_owned()),
             _ => return None,
         };
-        Some(Notice { stream, serial, body })
+        Some(BusNotice { stream, serial, body })
     }
 
     /// Whether a text is of this stream, before it is read.
@@ -96,17 +96,17 @@ mod tests {
             NoticeBody::Loss("tavern._bus.%".into()),
         ];
         for body in bodies {
-            let notice = Notice { stream: 0xabc, serial: u64::MAX, body };
+            let notice = BusNotice { stream: 0xabc, serial: u64::MAX, body };
             let text = notice.write();
-            assert!(Notice::is_of(&text, 0xabc) && !Notice::is_of(&text, 0xabd));
-            assert_eq!(Notice::read(&text), Some(notice));
+            assert!(BusNotice::is_of(&text, 0xabc) && !BusNotice::is_of(&text, 0xabd));
+            assert_eq!(BusNotice::read(&text), Some(notice));
         }
     }
 
     #[test]
     fn a_text_that_no_node_wrote_is_no_notice() {
         for text in ["", "hello", "1.2.m.***", "1.2.r.5", "1.2.x.5", "1.2.m", "x.2.l.a", "1.-2.l.a"] {
-            assert_eq!(Notice::read(text), None, "{text}");
+            assert_eq!(BusNotice::read(text), None, "{text}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! and what has been seen of each stream. Must hold: bounded; what is dropped or missing is reported as a loss.
 
 use super::lane::LANES;
-use super::notice::{Notice, NoticeBody};
+use super::notice::{BusNotice, NoticeBody};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tavern_store::BusPacket;
@@ -34,7 +34,7 @@ struct WaitingNotices {
     is_closed: bool,
 }
 
-pub enum Arrived {
+pub enum ReceivedNotice {
     Notices(VecDeque<(String, String)>),
     /// The node was too slow: these notifications are dropped.
     Dropped,
@@ -60,19 +60,19 @@ impl Notices {
         self.arrived.notify_one();
     }
 
-    pub async fn next(&self) -> Arrived {
+    pub async fn next(&self) -> ReceivedNotice {
         loop {
             {
                 let mut waiting = self.lock();
                 if std::mem::take(&mut waiting.has_dropped) {
-                    return Arrived::Dropped;
+                    return ReceivedNotice::Dropped;
                 }
                 if !waiting.notices.is_empty() {
                     waiting.bytes = 0;
-                    return Arrived::Notices(std::mem::take(&mut waiting.notices));
+                    return ReceivedNotice::Notices(std::mem::take(&mut waiting.notices));
                 }
                 if waiting.is_closed {
-                    return Arrived::Closed;
+                    return ReceivedNotice::Closed;
                 }
             }
             self.arrived.notified().await;
@@ -159,7 +159,7 @@ impl SeenStreams {
         self.0.values_mut().for_each(|stream| stream.serials[lane] = 0);
     }
 
-    pub fn see(&mut self, lane: usize, notice: &Notice) -> Sight {
+    pub fn see(&mut self, lane: usize, notice: &BusNotice) -> Sight {
         if self.0.len() >= STREAMS && !self.0.contains_key(&notice.stream) {
             self.0.clear();
         }
@@ -185,8 +185,8 @@ mod tests {
     const COPY: Sight = Sight { is_new: false, is_after_hole: false };
     const AFTER_HOLE: Sight = Sight { is_new: true, is_after_hole: true };
 
-    fn notice(stream: u64, serial: u64) -> Notice {
-        Notice { stream, serial, body: NoticeBody::Batch(Vec::new()) }
+    fn notice(stream: u64, serial: u64) -> BusNotice {
+        BusNotice { stream, serial, body: NoticeBody::Batch(Vec::new()) }
     }
 
     #[test]
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_batch_that_is_named_on_two_lanes_is_read_once() {
         let mut seen = SeenStreams::default();
-        let stored = |batch| Notice { body: NoticeBody::Stored { turn: 0, batch }, ..notice(1, batch) };
+        let stored = |batch| BusNotice { body: NoticeBody::Stored { turn: 0, batch }, ..notice(1, batch) };
         assert_eq!([seen.see(0, &stored(1)), seen.see(1, &stored(1))], [NEXT, COPY]);
         assert_eq!([seen.see(1, &stored(2)), seen.see(0, &stored(2))], [NEXT, COPY]);
     }
@@ -215,8 +215,8 @@ mod tests {
         let text = "x".repeat(WAITING_BYTES / 2);
         (0..3).for_each(|_| notices.push("a".into(), text.clone()));
         notices.close();
-        assert!(matches!(notices.next().await, Arrived::Dropped));
-        assert!(matches!(notices.next().await, Arrived::Notices(left) if left.len() == 1));
-        assert!(matches!(notices.next().await, Arrived::Closed));
+        assert!(matches!(notices.next().await, ReceivedNotice::Dropped));
+        assert!(matches!(notices.next().await, ReceivedNotice::Notices(left) if left.len() == 1));
+        assert!(matches!(notices.next().await, ReceivedNotice::Closed));
     }
 }
