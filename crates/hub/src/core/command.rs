@@ -112,29 +112,59 @@ pub enum Flow {
     Move(usize),
 }
 
-pub(crate) enum CommandStop {
-    Refused(Refusal),
-    /// The command has requested something and continues when its link is named in `Effects::ready`.
-    Pause,
-    /// The command was submitted to the store, and its reply is expected.
-    Submitted,
-    /// The hello has its session and waits for the party of its user.
-    Hello(Box<BegunHello>),
-    /// A presence change was submitted to the store: more commands may follow before its reply.
-    Begun(ReplyTo),
+/// How a command ends, for now.
+pub(crate) enum CommandEnd {
+    /// It is answered with this body.
+    Reply(Vec<u8>),
+    Wait(CommandWait),
+    Refuse(Refusal),
+    /// Its session is on another shard.
     Move(usize),
 }
 
-impl From<Refusal> for CommandStop {
-    fn from(refusal: Refusal) -> CommandStop {
-        CommandStop::Refused(refusal)
+/// What a command waits for.
+pub(crate) enum CommandWait {
+    /// It has requested something and runs again when its link is named in `Effects::ready`.
+    Again,
+    /// It was submitted to the store, and its reply is expected.
+    Stored,
+    /// The same, but more commands may follow before this reply.
+    Pipelined(ReplyTo),
+    /// The hello has its session and waits for the party of its user.
+    Party(Box<BegunHello>),
+}
+
+impl CommandEnd {
+    /// An empty reply.
+    pub fn done() -> CommandEnd {
+        CommandEnd::Reply(Vec::new())
+    }
+
+    pub fn stored() -> CommandEnd {
+        CommandEnd::Wait(CommandWait::Stored)
+    }
+
+    pub fn pipelined(reply: ReplyTo) -> CommandEnd {
+        CommandEnd::Wait(CommandWait::Pipelined(reply))
     }
 }
 
-pub(crate) type CommandResult<T> = Result<T, CommandStop>;
+impl From<Refusal> for CommandEnd {
+    fn from(refusal: Refusal) -> CommandEnd {
+        CommandEnd::Refuse(refusal)
+    }
+}
+
+/// A step of a command. `Err`: the command ends before its last step, because it is refused, moves or must run again.
+pub(crate) type CommandResult<T> = Result<T, CommandEnd>;
 
 pub(crate) fn refuse<T>(code: Code, message: impl Into<std::borrow::Cow<'static, str>>) -> CommandResult<T> {
-    Err(CommandStop::Refused(Refusal::new(code, message)))
+    Err(CommandEnd::Refuse(Refusal::new(code, message)))
+}
+
+/// The command runs again when what it needs has arrived.
+pub(crate) fn run_again<T>() -> CommandResult<T> {
+    Err(CommandEnd::Wait(CommandWait::Again))
 }
 
 /// Writes the reply to a command.
@@ -214,7 +244,7 @@ pub(crate) fn subscribe_on_bus(
         InterestState::Wait => {
             // The connection may close before the bus confirms.
             core.release_later(space, name.as_bytes().into());
-            return Err(CommandStop::Pause);
+            return run_again();
         }
         InterestState::Failed => return unavailable(),
     };
@@ -242,7 +272,7 @@ pub(crate) fn permitted(
         },
         Permission::Ask(question) => {
             authorize::ask(core, question, caller.link.id);
-            Err(CommandStop::Pause)
+            run_again()
         }
     }
 }
@@ -253,7 +283,7 @@ pub(crate) fn parse_channel(name: &str) -> CommandResult<Channel<'_>> {
 
 pub(crate) fn unavailable<T>() -> CommandResult<T> {
     let refusal = Refusal::new(Code::Unavailable, "the bus did not confirm the subscription; retry");
-    Err(CommandStop::Refused(refusal.retry_after(RETRY_AFTER_MS)))
+    Err(refusal.retry_after(RETRY_AFTER_MS).into())
 }
 
 pub(crate) fn not_allowed<T>(core: &Core, id: ListenerId, verb: Verb, name: &str) -> CommandResult<T> {

@@ -3,7 +3,7 @@
 use super::reader::{HistoryReader, ReaderStart, Subscribed};
 use super::{History, HistoryTask, SubscribeAnswer};
 use crate::core::authorize::{self, Permission};
-use crate::core::command::{Caller, CommandResult, CommandStop, not_allowed, refuse};
+use crate::core::command::{Caller, CommandResult, not_allowed, refuse, run_again};
 use crate::core::listener::ListenerId;
 use crate::core::publish::take_unread_of;
 use crate::core::{CommandReply, Core, ReplyTo, refusal};
@@ -49,7 +49,7 @@ impl History {
         let tracker = self.tracker(core, channel);
         if let Some(reader) = tracker.waiting(id) {
             (reader.claim, reader.link) = (Some(core.replies.expect_refusal(link)), link);
-            return Err(CommandStop::Pause);
+            return run_again();
         }
         let known = [taken, tracker.position_of_reader(id)].into_iter().flatten().min();
         let reader = match known {
@@ -65,7 +65,7 @@ impl History {
             reader.claim = Some(core.replies.expect_refusal(link));
         }
         self.go_on(core, channel);
-        Err(CommandStop::Pause)
+        run_again()
     }
 
     pub fn op_history(
@@ -75,12 +75,11 @@ impl History {
         request: &HistoryRequest<'_>,
         channel: &Arc<str>,
         limits: &HistoryLimits,
-    ) -> CommandResult<()> {
+    ) {
         let limit = request.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
         let to = core.replies.expect_reply(core.now, caller.link.id);
         let read = read_of(channel, request.after, request.before, limit);
         self.read_page(core, read, to, limits.ttl_ms);
-        Err(CommandStop::Submitted)
     }
 
     /// Removes the history of a channel.
@@ -188,7 +187,7 @@ pub(crate) fn readable(
             Permission::No | Permission::Instead(_) => {}
             Permission::Ask(question) => {
                 authorize::ask(core, question, caller.link.id);
-                return Err(CommandStop::Pause);
+                return run_again();
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Party commands of sessions, and of apps on behalf of users.
 
 use super::{Parties, PartyDecision};
-use crate::core::command::{Caller, CommandResult, CommandStop};
+use crate::core::command::{Caller, CommandEnd, CommandResult, run_again};
 use crate::core::listener::ListenerId;
 use crate::core::{Core, ReplyTo};
 use crate::event::{Author, Namespace};
@@ -20,15 +20,14 @@ impl Parties {
         caller: &Caller,
         id: ListenerId,
         op: &Result<PartyOp, Refusal>,
-        body: &mut Vec<u8>,
-    ) -> CommandResult<()> {
+    ) -> CommandResult<CommandEnd> {
         let session = core.listeners.get(id).and_then(|listener| listener.session());
         let who = session.map(|session| (session.identity.clone(), session.client));
-        let Some((identity, client)) = who else { return Ok(()) };
+        let Some((identity, client)) = who else { return Ok(CommandEnd::done()) };
         let Some(user) = identity.user.clone() else {
             let message = "anonymous users cannot use parties; send hello with a token that names a user";
             let refusal = Refusal::new(Code::Unauthenticated, message);
-            return Err(CommandStop::Refused(refusal.with_party("null".into())));
+            return Ok(CommandEnd::Refuse(refusal.with_party("null".into())));
         };
         // Malformed commands are refused before the rate limit is checked.
         let valid = match op {
@@ -39,24 +38,23 @@ impl Parties {
         match valid {
             Ok(PartyOp::Say(data)) => {
                 let author = Author { user: Some(user.clone()), client };
-                self.say(core, caller, id, &user, data, author, body)
+                self.say(core, caller, id, &user, data, author)
             }
             Ok(PartyOp::Call(call)) => {
                 let call = PartyRequest { user: Some(user), name: identity.name, ..call.clone() };
                 let claim = core.replies.expect_reply(core.now, caller.link.id);
                 self.service_command(core, call, true, claim);
-                Err(CommandStop::Submitted)
+                Ok(CommandEnd::stored())
             }
             Err(refusal) => {
                 let claim = core.replies.expect_reply(core.now, caller.link.id);
                 self.refuse_with_party(core, &user, refusal, claim);
-                Err(CommandStop::Submitted)
+                Ok(CommandEnd::stored())
             }
         }
     }
 
     /// Sends a message to all members of the party.
-    #[expect(clippy::too_many_arguments, reason = "who, where and what of one message")]
     fn say(
         &mut self,
         core: &mut Core,
@@ -65,26 +63,25 @@ impl Parties {
         user: &Arc<str>,
         data: &str,
         author: Author,
-        body: &mut Vec<u8>,
-    ) -> CommandResult<()> {
+    ) -> CommandResult<CommandEnd> {
         let max = core.node.settings.message_bytes;
         if data.len() > max {
             let message = format!("data has {} bytes, at most {max} are allowed", data.len());
             let claim = core.replies.expect_reply(core.now, caller.link.id);
             self.refuse_with_party(core, user, Refusal::new(Code::TooLarge, message), claim);
-            return Err(CommandStop::Submitted);
+            return Ok(CommandEnd::stored());
         }
         if self.views.party_of(user).is_none() {
             // They may have become a member on another node.
             let Some(snapshot) = self.snapshot(core, id, caller.link.id, false) else {
-                return Err(CommandStop::Pause);
+                return run_again();
             };
             if self.views.party_of(user).is_none() {
                 let party = snapshot.party.unwrap_or_else(|| "null".into());
-                return Err(CommandStop::Refused(Refusal::from(Code::NotMember).with_party(party)));
+                return Ok(CommandEnd::Refuse(Refusal::from(Code::NotMember).with_party(party)));
             }
         }
-        let Some(party) = self.views.party_of(user) else { return Ok(()) };
+        let Some(party) = self.views.party_of(user) else { return Ok(CommandEnd::done()) };
         let channel = party_channel(party);
         let receivers = core.publish(
             core.now,
@@ -94,8 +91,9 @@ impl Parties {
             true,
             Some(author),
         );
-        reply::published(body, receivers, None);
-        Ok(())
+        let mut body = Vec::new();
+        reply::published(&mut body, receivers, None);
+        Ok(CommandEnd::Reply(body))
     }
 
     /// Runs a command of a user or of an app. `limited`: a user who is refused too often is blocked for a while.

@@ -4,7 +4,7 @@
 use super::follow::FollowDecision;
 use super::statuses::reply_for;
 use super::visibility::{StoredVisibility, VisibilityDecision};
-use crate::core::command::{Caller, CommandResult, CommandStop, refuse};
+use crate::core::command::{Caller, CommandEnd, CommandResult, refuse};
 use crate::core::listener::ListenerId;
 use crate::core::{CommandReply, Core, Feature, ReplyTo, refusal};
 use crate::transaction::{Facts, TransactionEnd, TransactionProgress, Transactions};
@@ -65,7 +65,7 @@ impl PeopleCommands {
         id: ListenerId,
         whom: &str,
         on: bool,
-    ) -> CommandResult<()> {
+    ) -> CommandResult<CommandEnd> {
         let user = named_user(core, id)?;
         let followee = user_id(whom)?;
         if on && user == followee {
@@ -78,7 +78,7 @@ impl PeopleCommands {
         }
         let claim = core.replies.expect_reply(core.now, caller.link.id);
         self.follow(core, user, followee, on, claim);
-        Err(CommandStop::Submitted)
+        Ok(CommandEnd::stored())
     }
 
     /// Records that a user follows another, or does not any more.
@@ -103,7 +103,7 @@ impl PeopleCommands {
         id: ListenerId,
         part: &PageRequest<'_>,
         followers: bool,
-    ) -> CommandResult<()> {
+    ) -> CommandResult<CommandEnd> {
         let user = named_user(core, id)?;
         let after = part.after.as_deref().map(Arc::from);
         let limit = part.limit.unwrap_or(LIST_USERS) as u32;
@@ -113,7 +113,7 @@ impl PeopleCommands {
         };
         let claim = core.replies.expect_reply(core.now, caller.link.id);
         self.submit(core, claim, request, Work::Read(read));
-        Err(CommandStop::Submitted)
+        Ok(CommandEnd::stored())
     }
 
     pub fn op_status(
@@ -122,7 +122,7 @@ impl PeopleCommands {
         caller: &Caller,
         id: ListenerId,
         users: &[Cow<'_, str>],
-    ) -> CommandResult<()> {
+    ) -> CommandResult<CommandEnd> {
         let viewer = named_user(core, id)?;
         if users.len() > STATUS_USERS {
             return refuse(Code::TooLarge, format!("`status` accepts at most {STATUS_USERS} users"));
@@ -131,7 +131,7 @@ impl PeopleCommands {
         let claim = core.replies.expect_reply(core.now, caller.link.id);
         let read = Read::People { users, viewer: Some(viewer.clone()) };
         self.submit(core, claim, PeopleRequest::Statuses { viewer }, Work::Read(read));
-        Err(CommandStop::Submitted)
+        Ok(CommandEnd::stored())
     }
 
     pub fn op_visibility(
@@ -140,11 +140,11 @@ impl PeopleCommands {
         caller: &Caller,
         id: ListenerId,
         value: Visibility,
-    ) -> CommandResult<()> {
+    ) -> CommandResult<CommandEnd> {
         let user = named_user(core, id)?;
         let claim = core.replies.expect_reply(core.now, caller.link.id);
         self.set_visibility(core, user, value, claim);
-        Err(CommandStop::Submitted)
+        Ok(CommandEnd::stored())
     }
 
     /// Changes who can see a user.

@@ -4,7 +4,8 @@
 use super::Presence;
 use crate::core::Core;
 use crate::core::command::{
-    Caller, CommandResult, CommandStop, parse_channel, permitted, refuse, subscribe_on_bus, unavailable,
+    Caller, CommandEnd, CommandResult, parse_channel, permitted, refuse, run_again, subscribe_on_bus,
+    unavailable,
 };
 use crate::core::listener::ListenerId;
 use crate::event::Namespace;
@@ -22,7 +23,7 @@ impl Presence {
         caller: &Caller,
         id: ListenerId,
         join: &JoinRequest<'_>,
-    ) -> CommandResult<()> {
+    ) -> CommandResult<CommandEnd> {
         let state = join.state.as_deref().map(|text| state_of(core, text)).transpose()?;
         let channel = parse_channel(&join.channel)?;
         let name = permitted(core, caller, id, Verb::Join, &channel)?;
@@ -33,7 +34,7 @@ impl Presence {
         }
         let claim = core.replies.expect_reply(core.now, caller.link.id);
         self.join(core, id, &name, state, Some(claim));
-        Err(CommandStop::Begun(claim))
+        Ok(CommandEnd::pipelined(claim))
     }
 
     pub(crate) fn op_update(
@@ -42,13 +43,13 @@ impl Presence {
         caller: &Caller,
         id: ListenerId,
         update: &UpdateRequest<'_>,
-    ) -> CommandResult<()> {
+    ) -> CommandResult<CommandEnd> {
         let state = state_of(core, &update.state)?;
         let channel = parse_channel(&update.channel)?;
         let name = permitted(core, caller, id, Verb::Join, &channel)?;
         let claim = core.replies.expect_reply(core.now, caller.link.id);
         self.update(core, id, &name, state, claim);
-        Err(CommandStop::Begun(claim))
+        Ok(CommandEnd::pipelined(claim))
     }
 
     /// Leaving needs no right.
@@ -58,7 +59,7 @@ impl Presence {
         caller: &Caller,
         id: ListenerId,
         channel: &str,
-    ) -> CommandResult<()> {
+    ) -> CommandResult<CommandEnd> {
         if parse_channel(channel)?.is_reserved() {
             return refuse(
                 Code::NotAllowed,
@@ -67,7 +68,7 @@ impl Presence {
         }
         let claim = core.replies.expect_reply(core.now, caller.link.id);
         self.leave(core, id, channel, OfflineReason::Left, Some(claim));
-        Err(CommandStop::Begun(claim))
+        Ok(CommandEnd::pipelined(claim))
     }
 
     pub(crate) fn op_who(
@@ -76,13 +77,13 @@ impl Presence {
         caller: &Caller,
         id: ListenerId,
         who: &WhoRequest<'_>,
-    ) -> CommandResult<()> {
+    ) -> CommandResult<CommandEnd> {
         let channel = parse_channel(&who.channel)?;
         let name = permitted(core, caller, id, Verb::Presence, &channel)?;
         let claim = core.replies.expect_reply(core.now, caller.link.id);
         let viewer = core.user_of(id);
         self.rooms.ask_who(core, &name, who, viewer, claim);
-        Err(CommandStop::Submitted)
+        Ok(CommandEnd::stored())
     }
 
     /// `subscribe {presence:true}`: subscribes to the channel and watches its presence.
@@ -107,7 +108,7 @@ impl Presence {
         subscribe_on_bus(core, caller, id, Namespace::Channel, name)?;
         carry_presence(core, caller, name)?;
         let Some(members) = self.rooms.members(core, name, id, caller.link.id) else {
-            return Err(CommandStop::Pause);
+            return run_again();
         };
         core.subscribe(id, Namespace::Presence, name.as_bytes());
         self.rooms.end_interest(core, name);
@@ -134,7 +135,7 @@ fn carry_presence(core: &mut Core, caller: &Caller, name: &str) -> CommandResult
         InterestState::Yes => Ok(()),
         InterestState::Wait => {
             core.release_later(Namespace::Presence, name.as_bytes().into());
-            Err(CommandStop::Pause)
+            run_again()
         }
         InterestState::Failed => unavailable(),
     }

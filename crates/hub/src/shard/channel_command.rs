@@ -4,7 +4,7 @@ use super::Shard;
 use crate::core::Core;
 use crate::core::authorize;
 use crate::core::command::{
-    Caller, CommandResult, CommandStop, not_allowed, parse_channel, permitted, refuse, subscribe_on_bus,
+    Caller, CommandEnd, CommandResult, not_allowed, parse_channel, permitted, refuse, subscribe_on_bus,
 };
 use crate::core::listener::ListenerId;
 use crate::core::session::Session;
@@ -22,8 +22,7 @@ pub(super) fn op_subscribe(
     caller: &Caller,
     id: ListenerId,
     subscribe: &SubscribeRequest<'_>,
-    body: &mut Vec<u8>,
-) -> CommandResult<()> {
+) -> CommandResult<CommandEnd> {
     let (space, name) = subscribe_target(&mut shard.core, caller, id, subscribe)?;
     let core = &mut shard.core;
     let max = core.node.settings.channels_per_session;
@@ -75,12 +74,13 @@ pub(super) fn op_subscribe(
         None => None,
     };
     let position = position.filter(|_| limits.is_some());
+    let mut body = Vec::new();
     if subscribe.presence {
-        shard.presence.op_watch(core, caller, id, subscribe, &name, body)?;
+        shard.presence.op_watch(core, caller, id, subscribe, &name, &mut body)?;
     }
     shard.history.answer_written(core, caller.link.id);
-    write_subscribed(subscribe, &name, position, body);
-    Ok(())
+    write_subscribed(subscribe, &name, position, &mut body);
+    Ok(CommandEnd::Reply(body))
 }
 
 fn subscribe_target(
@@ -114,8 +114,7 @@ pub(super) fn op_publish(
     caller: &Caller,
     id: ListenerId,
     publish: &PublishRequest<'_>,
-    body: &mut Vec<u8>,
-) -> CommandResult<()> {
+) -> CommandResult<CommandEnd> {
     let core = &mut shard.core;
     let max = core.node.settings.message_bytes;
     if publish.data.len() > max {
@@ -155,12 +154,13 @@ pub(super) fn op_publish(
         let to = core.replies.expect_reply(core.now, caller.link.id);
         let reply = PublisherReply::Json { other_channel: other.cloned(), is_numbered: limits.is_some() };
         shard.history.publish(core, HistoryPublish { message, to, reply });
-        return Err(CommandStop::Begun(to));
+        return Ok(CommandEnd::pipelined(to));
     }
     let data = publish.data.as_bytes();
     let receivers = core.publish(core.now, Namespace::Channel, name.as_bytes(), data, true, author);
-    json::reply::published(body, receivers, other.map(|name| &**name));
-    Ok(())
+    let mut body = Vec::new();
+    json::reply::published(&mut body, receivers, other.map(|name| &**name));
+    Ok(CommandEnd::Reply(body))
 }
 
 pub(super) fn op_history(
@@ -168,11 +168,12 @@ pub(super) fn op_history(
     caller: &Caller,
     id: ListenerId,
     request: &HistoryRequest<'_>,
-) -> CommandResult<()> {
+) -> CommandResult<CommandEnd> {
     parse_channel(&request.channel)?;
     let limits = history::readable(&mut shard.core, caller, id, &request.channel)?;
     let channel: Arc<str> = request.channel.as_ref().into();
-    shard.history.op_history(&mut shard.core, caller, request, &channel, &limits)
+    shard.history.op_history(&mut shard.core, caller, request, &channel, &limits);
+    Ok(CommandEnd::stored())
 }
 
 /// Whose message ids a session gives: they outlive it, unless it has neither a user nor an API key.

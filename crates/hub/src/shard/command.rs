@@ -5,7 +5,7 @@ use super::Shard;
 use super::channel_command::{op_history, op_publish, op_subscribe};
 use crate::connection::CloseReason;
 use crate::core::command::{
-    Caller, CommandResult, CommandStop, Flow, WaitingCommand, refuse, reply, take_command,
+    Caller, CommandEnd, CommandResult, CommandWait, Flow, WaitingCommand, refuse, reply, take_command,
 };
 use crate::core::listener::ListenerId;
 use crate::core::{Core, Notice, PIPELINE_MAX, detached, has_read};
@@ -54,7 +54,7 @@ impl Shard {
         let flow = match parsed {
             Ok(command) => match take_command(core, caller) {
                 Ok(()) => self.run_command(caller, command, out),
-                Err(stop) => stopped(core, caller, command, stop, out),
+                Err(end) => self.end_command(caller, command, end, out),
             },
             Err(bad) => reply(core, caller, bad.id.as_deref(), Err(bad.refusal), out),
         };
@@ -111,22 +111,50 @@ impl Shard {
     }
 
     fn run_command(&mut self, caller: &mut Caller, command: ParsedCommand<'_>, out: &mut Vec<u8>) -> Flow {
-        let mut body = Vec::new();
-        if let Err(stop) = self.perform(caller, &command.op, &mut body) {
-            return stopped(&mut self.core, caller, command, stop, out);
-        }
-        match reply(&mut self.core, caller, command.id.as_deref(), Ok(body), out) {
-            Flow::Done => match command.op {
-                Op::Bye => Flow::Close(CloseReason::Bye),
-                Op::Hello(_) => Flow::Greeted,
-                // Recovered messages follow the reply.
-                Op::Subscribe(
-                    SubscribeRequest { since: Some(_), .. } | SubscribeRequest { last: Some(_), .. },
-                ) => Flow::Greeted,
-                _ => Flow::Done,
-            },
-            flow => flow,
-        }
+        let end = self.perform(caller, &command.op).unwrap_or_else(|end| end);
+        self.end_command(caller, command, end, out)
+    }
+
+    fn end_command(
+        &mut self,
+        caller: &mut Caller,
+        command: ParsedCommand<'_>,
+        end: CommandEnd,
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        let (core, link) = (&mut self.core, caller.link.id);
+        let id = command.id.as_deref();
+        let (waiting, flow) = match end {
+            CommandEnd::Reply(body) => {
+                return match reply(core, caller, id, Ok(body), out) {
+                    Flow::Done => flow_after(&command.op),
+                    flow => flow,
+                };
+            }
+            CommandEnd::Refuse(refusal) if is_first(core, caller) => {
+                return reply(core, caller, id, Err(refusal), out);
+            }
+            CommandEnd::Refuse(refusal) => {
+                core.replies.keep_in_turn(link, id, Err(refusal));
+                return Flow::Begun;
+            }
+            CommandEnd::Wait(CommandWait::Pipelined(claim)) if caller.pipelines => {
+                core.replies.pipeline(claim, id);
+                return Flow::Begun;
+            }
+            CommandEnd::Wait(CommandWait::Pipelined(_) | CommandWait::Stored) => {
+                (WaitingCommand::Submitted(id.map(Box::from)), Flow::Wait)
+            }
+            CommandEnd::Wait(CommandWait::Party(hello)) => {
+                (WaitingCommand::Hello(id.map(Box::from), hello), Flow::Wait)
+            }
+            CommandEnd::Wait(CommandWait::Again) => {
+                (WaitingCommand::Paused(command.into_owned()), Flow::Wait)
+            }
+            CommandEnd::Move(shard) => (WaitingCommand::Paused(command.into_owned()), Flow::Move(shard)),
+        };
+        caller.waiting = Some(Box::new(waiting));
+        flow
     }
 
     /// The next reply of a connection that pipelines, appended to `out`. None: it has not arrived yet.
@@ -135,16 +163,19 @@ impl Shard {
         Some(reply(&mut self.core, caller, id.as_deref(), answer, out))
     }
 
-    fn perform(&mut self, caller: &mut Caller, op: &Op<'_>, body: &mut Vec<u8>) -> CommandResult<()> {
+    fn perform(&mut self, caller: &mut Caller, op: &Op<'_>) -> CommandResult<CommandEnd> {
         match op {
-            Op::Hello(hello) => self.hello(caller, hello, body),
-            Op::Ping => Ok(()),
+            Op::Hello(hello) => self.hello(caller, hello),
+            Op::Ping => Ok(CommandEnd::done()),
             op => {
                 let id = session_of(&self.core, caller)?;
                 match op {
-                    Op::Subscribe(subscribe) => op_subscribe(self, caller, id, subscribe, body),
-                    Op::Unsubscribe(target) => op_unsubscribe(&mut self.core, id, target),
-                    Op::Publish(publish) => op_publish(self, caller, id, publish, body),
+                    Op::Subscribe(subscribe) => op_subscribe(self, caller, id, subscribe),
+                    Op::Unsubscribe(target) => {
+                        op_unsubscribe(&mut self.core, id, target);
+                        Ok(CommandEnd::done())
+                    }
+                    Op::Publish(publish) => op_publish(self, caller, id, publish),
                     Op::History(request) => op_history(self, caller, id, request),
                     Op::Join(join) => self.presence.op_join(&mut self.core, caller, id, join),
                     Op::Update(update) => self.presence.op_update(&mut self.core, caller, id, update),
@@ -168,7 +199,7 @@ impl Shard {
                     Op::Visibility { value } => {
                         self.people.commands().op_visibility(&mut self.core, caller, id, *value)
                     }
-                    Op::Party(op) => self.party.op_party(&mut self.core, caller, id, op, body),
+                    Op::Party(op) => self.party.op_party(&mut self.core, caller, id, op),
                     Op::Ack { seq } => op_ack(&mut self.core, &mut self.inbox, id, *seq),
                     Op::Bye => {
                         let own = self.core.listeners.get(id).and_then(|listener| listener.link);
@@ -180,7 +211,7 @@ impl Shard {
                         self.presence.leave_all(&mut self.core, id, OfflineReason::Bye);
                         self.core.notify(Notice::SessionEnds { id });
                         caller.listener = None;
-                        Ok(())
+                        Ok(CommandEnd::done())
                     }
                     Op::Hello(_) | Op::Ping => unreachable!("handled above"),
                 }
@@ -189,42 +220,22 @@ impl Shard {
     }
 }
 
-/// A command has no reply yet, or is refused.
-fn stopped(
-    core: &mut Core,
-    caller: &mut Caller,
-    command: ParsedCommand<'_>,
-    stop: CommandStop,
-    out: &mut Vec<u8>,
-) -> Flow {
-    let link = caller.link.id;
-    let id = command.id.as_deref();
-    let (waiting, flow) = match stop {
-        CommandStop::Refused(refusal) if is_first(core, caller) => {
-            return reply(core, caller, id, Err(refusal), out);
+/// What the caller does once it has the reply to a command.
+fn flow_after(op: &Op<'_>) -> Flow {
+    match op {
+        Op::Bye => Flow::Close(CloseReason::Bye),
+        Op::Hello(_) => Flow::Greeted,
+        // Recovered messages follow the reply.
+        Op::Subscribe(SubscribeRequest { since: Some(_), .. } | SubscribeRequest { last: Some(_), .. }) => {
+            Flow::Greeted
         }
-        CommandStop::Refused(refusal) => {
-            core.replies.keep_in_turn(link, id, Err(refusal));
-            return Flow::Begun;
-        }
-        CommandStop::Begun(claim) if caller.pipelines => {
-            core.replies.pipeline(claim, id);
-            return Flow::Begun;
-        }
-        CommandStop::Begun(_) | CommandStop::Submitted => {
-            (WaitingCommand::Submitted(id.map(Box::from)), Flow::Wait)
-        }
-        CommandStop::Hello(hello) => (WaitingCommand::Hello(id.map(Box::from), hello), Flow::Wait),
-        CommandStop::Pause => (WaitingCommand::Paused(command.into_owned()), Flow::Wait),
-        CommandStop::Move(shard) => (WaitingCommand::Paused(command.into_owned()), Flow::Move(shard)),
-    };
-    caller.waiting = Some(Box::new(waiting));
-    flow
+        _ => Flow::Done,
+    }
 }
 
-fn op_ack(core: &mut Core, inbox: &mut Inbox, id: ListenerId, seq: u64) -> CommandResult<()> {
+fn op_ack(core: &mut Core, inbox: &mut Inbox, id: ListenerId, seq: u64) -> CommandResult<CommandEnd> {
     detached::collect(core, id);
-    let Some(listener) = core.listeners.get_mut(id) else { return Ok(()) };
+    let Some(listener) = core.listeners.get_mut(id) else { return Ok(CommandEnd::done()) };
     if seq > listener.mailbox.sent() {
         let sent = listener.mailbox.sent();
         return refuse(Code::BadRequest, format!("ack of {seq}, but only {sent} events were sent"));
@@ -232,7 +243,7 @@ fn op_ack(core: &mut Core, inbox: &mut Inbox, id: ListenerId, seq: u64) -> Comma
     listener.mailbox.acknowledge(seq);
     has_read(core, id);
     inbox.acknowledge(core, id, seq);
-    Ok(())
+    Ok(CommandEnd::done())
 }
 
 /// Whether every command that a caller has pipelined is answered.
@@ -280,7 +291,7 @@ fn session_of(core: &Core, caller: &Caller) -> CommandResult<ListenerId> {
     }
 }
 
-fn op_unsubscribe(core: &mut Core, id: ListenerId, target: &SubscribeTarget<'_>) -> CommandResult<()> {
+fn op_unsubscribe(core: &mut Core, id: ListenerId, target: &SubscribeTarget<'_>) {
     match target {
         SubscribeTarget::Channel(name) => {
             core.unsubscribe(id, Namespace::Presence, name.as_bytes());
@@ -288,5 +299,4 @@ fn op_unsubscribe(core: &mut Core, id: ListenerId, target: &SubscribeTarget<'_>)
         }
         SubscribeTarget::Pattern(pattern) => core.unsubscribe(id, Namespace::Pattern, pattern.as_bytes()),
     };
-    Ok(())
 }

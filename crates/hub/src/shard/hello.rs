@@ -3,7 +3,7 @@
 
 use super::Shard;
 use super::connections::snapshot;
-use crate::core::command::{Caller, CommandResult, CommandStop, refuse};
+use crate::core::command::{Caller, CommandEnd, CommandResult, CommandWait, refuse, run_again};
 use crate::core::hello::{BegunHello, Resumption, attach, keep_or_open, write_hello};
 use crate::core::listener::ListenerId;
 use crate::core::render::read_session;
@@ -18,8 +18,7 @@ impl Shard {
         &mut self,
         caller: &mut Caller,
         hello: &HelloRequest<'_>,
-        body: &mut Vec<u8>,
-    ) -> CommandResult<()> {
+    ) -> CommandResult<CommandEnd> {
         let own = caller.listener.and_then(|id| self.core.listeners.get(id)?.session());
         let identity = match &hello.token {
             Some(token) => log_in(&self.core, caller, token)?,
@@ -32,7 +31,7 @@ impl Shard {
         if let Some((key, _)) = hello.session.as_deref().and_then(read_session)
             && key.shard(self.core.node.settings.shards) != self.core.index
         {
-            return Err(CommandStop::Move(key.shard(self.core.node.settings.shards)));
+            return Ok(CommandEnd::Move(key.shard(self.core.node.settings.shards)));
         }
         let resumed = match &hello.session {
             Some(text) => find_resumable(&mut self.core, &mut self.migration, caller, &identity, text)?,
@@ -57,14 +56,11 @@ impl Shard {
         self.route();
         let (seq, wants_statuses) = (hello.seq, hello.status);
         let begun = BegunHello { listener, identity, resumption, seq, wants_statuses };
-        match self.finish_hello(caller, &begun) {
-            None => Err(CommandStop::Hello(Box::new(begun))),
-            Some(Ok(reply)) => {
-                *body = reply;
-                Ok(())
-            }
-            Some(Err(refusal)) => Err(CommandStop::Refused(refusal)),
-        }
+        Ok(match self.finish_hello(caller, &begun) {
+            None => CommandEnd::Wait(CommandWait::Party(Box::new(begun))),
+            Some(Ok(body)) => CommandEnd::Reply(body),
+            Some(Err(refusal)) => CommandEnd::Refuse(refusal),
+        })
     }
 
     /// Attaches the session and returns the reply, once the party of the user is loaded or cannot be loaded. None: it
@@ -109,7 +105,7 @@ fn find_resumable(
     if !caller.looked_up {
         let lookup = SessionLookup { key, node, identity: Some(identity), detached_only: false };
         if migration.look_up(core, &lookup, caller.link.id) == LookupResult::Wait {
-            return Err(CommandStop::Pause);
+            return run_again();
         }
     }
     let Some(id) = core.find_session(key) else { return Ok(None) };
