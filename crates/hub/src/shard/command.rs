@@ -54,7 +54,7 @@ impl Shard {
         let flow = match parsed {
             Ok(command) => match take_command(core, caller) {
                 Ok(()) => self.run_command(caller, command, out),
-                Err(end) => self.end_command(caller, command, end, out),
+                Err(end) => ended(core, caller, command, end, out),
             },
             Err(bad) => reply(core, caller, bad.id.as_deref(), Err(bad.refusal), out),
         };
@@ -112,49 +112,7 @@ impl Shard {
 
     fn run_command(&mut self, caller: &mut Caller, command: ParsedCommand<'_>, out: &mut Vec<u8>) -> Flow {
         let end = self.perform(caller, &command.op).unwrap_or_else(|end| end);
-        self.end_command(caller, command, end, out)
-    }
-
-    fn end_command(
-        &mut self,
-        caller: &mut Caller,
-        command: ParsedCommand<'_>,
-        end: CommandEnd,
-        out: &mut Vec<u8>,
-    ) -> Flow {
-        let (core, link) = (&mut self.core, caller.link.id);
-        let id = command.id.as_deref();
-        let (waiting, flow) = match end {
-            CommandEnd::Reply(body) => {
-                return match reply(core, caller, id, Ok(body), out) {
-                    Flow::Done => flow_after(&command.op),
-                    flow => flow,
-                };
-            }
-            CommandEnd::Refuse(refusal) if is_first(core, caller) => {
-                return reply(core, caller, id, Err(refusal), out);
-            }
-            CommandEnd::Refuse(refusal) => {
-                core.replies.keep_in_turn(link, id, Err(refusal));
-                return Flow::Begun;
-            }
-            CommandEnd::Wait(CommandWait::Pipelined(claim)) if caller.pipelines => {
-                core.replies.pipeline(claim, id);
-                return Flow::Begun;
-            }
-            CommandEnd::Wait(CommandWait::Pipelined(_) | CommandWait::Stored) => {
-                (WaitingCommand::Submitted(id.map(Box::from)), Flow::Wait)
-            }
-            CommandEnd::Wait(CommandWait::Party(hello)) => {
-                (WaitingCommand::Hello(id.map(Box::from), hello), Flow::Wait)
-            }
-            CommandEnd::Wait(CommandWait::Again) => {
-                (WaitingCommand::Paused(command.into_owned()), Flow::Wait)
-            }
-            CommandEnd::Move(shard) => (WaitingCommand::Paused(command.into_owned()), Flow::Move(shard)),
-        };
-        caller.waiting = Some(Box::new(waiting));
-        flow
+        ended(&mut self.core, caller, command, end, out)
     }
 
     /// The next reply of a connection that pipelines, appended to `out`. None: it has not arrived yet.
@@ -218,6 +176,47 @@ impl Shard {
             }
         }
     }
+}
+
+/// A command has ended, for now.
+fn ended(
+    core: &mut Core,
+    caller: &mut Caller,
+    command: ParsedCommand<'_>,
+    end: CommandEnd,
+    out: &mut Vec<u8>,
+) -> Flow {
+    let link = caller.link.id;
+    let id = command.id.as_deref();
+    let (waiting, flow) = match end {
+        CommandEnd::Reply(body) => {
+            return match reply(core, caller, id, Ok(body), out) {
+                Flow::Done => flow_after(&command.op),
+                flow => flow,
+            };
+        }
+        CommandEnd::Refuse(refusal) if is_first(core, caller) => {
+            return reply(core, caller, id, Err(refusal), out);
+        }
+        CommandEnd::Refuse(refusal) => {
+            core.replies.keep_in_turn(link, id, Err(refusal));
+            return Flow::Begun;
+        }
+        CommandEnd::Wait(CommandWait::Pipelined(claim)) if caller.pipelines => {
+            core.replies.pipeline(claim, id);
+            return Flow::Begun;
+        }
+        CommandEnd::Wait(CommandWait::Pipelined(_) | CommandWait::Stored) => {
+            (WaitingCommand::Submitted(id.map(Box::from)), Flow::Wait)
+        }
+        CommandEnd::Wait(CommandWait::Party(hello)) => {
+            (WaitingCommand::Hello(id.map(Box::from), hello), Flow::Wait)
+        }
+        CommandEnd::Wait(CommandWait::Again) => (WaitingCommand::Paused(command.into_owned()), Flow::Wait),
+        CommandEnd::Move(shard) => (WaitingCommand::Paused(command.into_owned()), Flow::Move(shard)),
+    };
+    caller.waiting = Some(Box::new(waiting));
+    flow
 }
 
 /// What the caller does once it has the reply to a command.
