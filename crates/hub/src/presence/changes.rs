@@ -142,7 +142,12 @@ impl PresenceChanges {
                 }
             }
             PresenceDecision::Change(change) => {
-                let others = take_others(&mut ended);
+                let others = match &mut ended {
+                    TransactionEnd::Committed(outcome, _) | TransactionEnd::Done(outcome) => {
+                        outcome.take_others()
+                    }
+                    TransactionEnd::Failed { .. } => Vec::new(),
+                };
                 if let Some(id) = change.listener
                     && let Some(count) = self.busy.get_mut(&id)
                 {
@@ -374,19 +379,6 @@ impl PresenceChanges {
         if let Some(loss) = loss_of(core, id, &channel) {
             self.begin(core, loss);
         }
-    }
-}
-
-/// Where else a user is shown as before, as the decision found it.
-fn take_others(ended: &mut TransactionEnd<PresenceOutcome>) -> Vec<PresenceKey> {
-    let decided = match ended {
-        TransactionEnd::Committed(PresenceOutcome::Changed(changed), _) => &mut changed.change,
-        TransactionEnd::Done(PresenceOutcome::Unchanged { change, .. }) => change,
-        _ => return Vec::new(),
-    };
-    match &mut decided.action {
-        PresenceAction::SyncVisibility { others } => std::mem::take(others),
-        _ => Vec::new(),
     }
 }
 

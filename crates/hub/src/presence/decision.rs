@@ -13,7 +13,9 @@ use tavern_domain::Time;
 use tavern_domain::presence::{
     Attendance, AttendanceChange, AttendanceInput, ChannelClient, OfflineReason, PresenceSummary, Visibility,
 };
-use tavern_store::{Commit, Expect, LastSeenUpdate, PresenceRow, RowKey, UserSnapshot, Versioned, planted};
+use tavern_store::{
+    Commit, Expect, LastSeenUpdate, PresenceKey, PresenceRow, RowKey, UserSnapshot, Versioned, planted,
+};
 use tavern_wire::error::{Code, Refusal};
 
 pub(super) enum PresenceDecision {
@@ -39,6 +41,21 @@ pub(super) enum PresenceOutcome {
     Changed(Box<CommittedPresence>),
     Held,
     Swept(Vec<SweptPresence>),
+}
+
+impl PresenceOutcome {
+    /// Where else a user is shown as before, as a change of visibility found it.
+    pub fn take_others(&mut self) -> Vec<PresenceKey> {
+        let decided = match self {
+            PresenceOutcome::Changed(changed) => &mut changed.change,
+            PresenceOutcome::Unchanged { change, .. } => change,
+            _ => return Vec::new(),
+        };
+        match &mut decided.action {
+            PresenceAction::SyncVisibility { others } => std::mem::take(others),
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// The result of a committed change.
