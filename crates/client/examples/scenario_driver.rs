@@ -55,7 +55,7 @@ async fn main() {
             match driver.carry_out(command).await {
                 Ok(ok) => say(&json!({"id": id, "ok": ok})),
                 Err(error) => {
-                    say(&json!({"id": id, "error": {"code": error.code, "message": error.message}}))
+                    say(&json!({"id": id, "error": {"code": error.code(), "message": error.message()}}))
                 }
             }
         });
@@ -68,12 +68,7 @@ async fn main() {
 impl Driver {
     fn client(&self) -> Result<Client, Error> {
         let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        client.ok_or(Error {
-            code: "closed".into(),
-            message: "not connected".into(),
-            retry_after_ms: None,
-            party: None,
-        })
+        client.ok_or(Error::Closed("not connected".into()))
     }
 
     async fn carry_out(&self, command: Value) -> Result<Value, Error> {
@@ -151,12 +146,7 @@ impl Driver {
                 client.party().command(text("cmd"), members).await
             }
             "party_current" => Ok(json!({"party": client.party().current()})),
-            other => Err(Error {
-                code: "driver".into(),
-                message: format!("no command {other}"),
-                retry_after_ms: None,
-                party: None,
-            }),
+            other => Err(Error::Invalid(format!("no command {other}"))),
         }
     }
 
@@ -246,7 +236,12 @@ fn show(event: Event) {
         Event::Open => tell("open", json!({})),
         Event::Reconnecting { .. } => tell("reconnecting", json!({})),
         Event::Resumed => tell("resumed", json!({})),
-        Event::Reset => tell("reset", json!({})),
+        Event::Reset { failed } => {
+            for refused in &failed {
+                eprintln!("not restored: {refused:?}");
+            }
+            tell("reset", json!({}));
+        }
         Event::Revoked(revoked) => tell(
             "revoked",
             json!({"verb": revoked.verb, "channel": revoked.channel, "pattern": revoked.pattern}),
@@ -259,8 +254,8 @@ fn show(event: Event) {
         }
         Event::Closing { .. } => tell("closing", json!({})),
         Event::Superseded => tell("superseded", json!({})),
-        Event::Closed(error) if error.code == "closed" => tell("closed", json!({})),
-        Event::Closed(error) => tell("closed", json!({"code": error.code})),
+        Event::Closed(Error::Closed(_)) => tell("closed", json!({})),
+        Event::Closed(error) => tell("closed", json!({"code": error.code()})),
         Event::Message(message) => tell(
             "message",
             json!({
@@ -274,11 +269,11 @@ fn show(event: Event) {
         Event::Presence { channel } => tell("presence", json!({"channel": channel})),
         Event::Status(update) => tell("status", json!(update)),
         Event::Inbox { message_id, data } => tell("inbox", json!({"message_id": message_id, "data": data})),
-        Event::Party(event) => tell("party", event),
+        Event::Party(event) => tell("party", json!(event)),
         Event::PartyMessage(message) => {
             tell("party", json!({"cmd": "say", "data": message.data, "from": {"user": message.user}}))
         }
-        Event::Refused(error) => eprintln!("refused: {error}"),
+        Event::Error { error, .. } => eprintln!("error: {error}"),
         _ => {}
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct ServerUrl {
 
 impl ServerUrl {
     pub fn parse(url: &str) -> Result<ServerUrl, Error> {
-        let wrong = |why: &str| Error::new("bad_request", format!("{url:?}: {why}"));
+        let wrong = |why: &str| Error::Invalid(format!("{url:?}: {why}"));
         let whole = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
         if whole.contains('#') {
             return Err(wrong("a server URL has no fragment"));
@@ -127,7 +127,7 @@ mod tests {
             "",
         ] {
             let refused = ServerUrl::parse(url).expect_err(url);
-            assert_eq!(refused.code, "bad_request");
+            assert_eq!(refused.code(), "bad_request");
         }
     }
 }

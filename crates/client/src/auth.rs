@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-type TokenFuture = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
+pub(crate) type TokenFuture = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 
 /// The credential of a client.
 #[derive(Clone)]
@@ -42,9 +42,8 @@ pub(crate) fn check(auth: Option<&Auth>) -> Result<(), Error> {
         Some(Auth::Token(text) | Auth::Key(text))
             if !text.bytes().all(|byte| (0x21..0x7f).contains(&byte)) =>
         {
-            Err(Error::new(
-                "bad_request",
-                "the token or key contains a character that is not allowed in a header",
+            Err(Error::Invalid(
+                "the token or key contains a character that is not allowed in a header".to_owned(),
             ))
         }
         _ => Ok(()),

@@ -88,7 +88,7 @@ impl Channel {
             members[name] = json!(value);
         }
         let page = self.handle.ask("history", members, true, OnSuccess::Nothing).await?;
-        serde_json::from_value(page).map_err(|error| Error::new("unexpected_answer", error.to_string()))
+        serde_json::from_value(page).map_err(Error::unexpected)
     }
 
     /// Ends the subscription.
@@ -132,7 +132,7 @@ impl Channel {
         safe: bool,
     ) -> Result<PublishReceipt, Error> {
         let data = serde_json::value::to_raw_value(&data);
-        let data = data.map_err(|error| Error::new("bad_request", error.to_string()))?;
+        let data = data.map_err(Error::unsendable)?;
         let ok =
             self.handle.ask_with("publish", members, Some(data.into()), safe, OnSuccess::Nothing).await?;
         Ok(PublishReceipt {
@@ -191,7 +191,7 @@ impl Channel {
             members["after"] = json!(after);
         }
         let page = self.handle.ask("who", members, true, OnSuccess::Nothing).await?;
-        serde_json::from_value(page).map_err(|error| Error::new("unexpected_answer", error.to_string()))
+        serde_json::from_value(page).map_err(Error::unexpected)
     }
 
     /// The live map of who is here. The first call subscribes to the channel with presence.
@@ -209,7 +209,7 @@ impl Channel {
 }
 
 fn value(data: impl Serialize) -> Result<Value, Error> {
-    serde_json::to_value(data).map_err(|error| Error::new("bad_request", error.to_string()))
+    serde_json::to_value(data).map_err(Error::unsendable)
 }
 
 /// A live map of who is in a channel; clones share it.
@@ -268,7 +268,7 @@ impl Pattern {
         let glob = self.glob.clone();
         let events = Events::new(self.handle.shared.events.subscribe());
         Messages::new(events, move |message| {
-            tavern_domain::pattern::matches(glob.as_bytes(), message.channel.as_bytes())
+            crate::glob::matches(glob.as_bytes(), message.channel.as_bytes())
         })
     }
 }

@@ -4,19 +4,17 @@ use crate::address::ServerUrl;
 use crate::auth::{self, Auth};
 use crate::channel::{Channel, Pattern};
 use crate::event::Events;
-use crate::link::Transport;
+use crate::link::{OPEN_TIMEOUT, Transport};
 use crate::me::Me;
 use crate::party::Party;
 use crate::session::{ClientSession, SessionSettings};
-use crate::shared::{ClientShared, Control, Handle, OnSuccess};
+use crate::shared::{COMMAND_TIMEOUT, ClientShared, Control, Handle, OnSuccess, WAITING};
 use crate::{ConnectionState, Error, tls};
 use rustls::ClientConfig;
 use serde_json::Value;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
-
-/// Commands between the handles and the session.
-const REQUESTS: usize = 1_024;
 
 /// Builds a [`Client`].
 #[derive(Clone)]
@@ -28,6 +26,9 @@ pub struct Builder {
     resume: Option<(String, u64)>,
     attempts: Option<u32>,
     backpressure: bool,
+    echo: bool,
+    command_timeout: Duration,
+    connect_timeout: Duration,
     tls: Option<Arc<ClientConfig>>,
 }
 
@@ -79,7 +80,26 @@ impl Builder {
         self
     }
 
-    /// The TLS configuration; by default the public certificate authorities are trusted. See [`trust_pem`](crate::trust_pem).
+    /// Leaves out the messages that this client has published itself.
+    pub fn no_echo(mut self) -> Builder {
+        self.echo = false;
+        self
+    }
+
+    /// How long a command may take, reconnects included: 30 s by default.
+    pub fn command_timeout(mut self, timeout: Duration) -> Builder {
+        self.command_timeout = timeout;
+        self
+    }
+
+    /// How long an attempt to open a connection may take: 10 s by default.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Builder {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// The TLS configuration; by default the authorities of the features `webpki-roots`
+    /// and `native-roots` are trusted. See [`trust_pem`](crate::trust_pem).
     pub fn tls(mut self, config: Arc<ClientConfig>) -> Builder {
         self.tls = Some(config);
         self
@@ -88,11 +108,11 @@ impl Builder {
     /// A client that is not connected yet. Needs a tokio runtime.
     pub fn build(self) -> Result<Client, Error> {
         if self.transports.is_empty() {
-            return Err(Error::new("bad_request", "at least one transport is needed"));
+            return Err(Error::Invalid("at least one transport is needed".to_owned()));
         }
         auth::check(self.auth.as_ref())?;
         let addresses = self.urls.iter().map(|url| ServerUrl::parse(url)).collect::<Result<Vec<_>, _>>()?;
-        let tls = self.tls.unwrap_or_else(tls::default_tls);
+        let tls = tls::configured(self.tls, addresses.iter().any(|address| address.secure))?;
         let settings = SessionSettings {
             addresses,
             transports: self.transports,
@@ -100,14 +120,16 @@ impl Builder {
             statuses: self.statuses,
             attempts: self.attempts,
             backpressure: self.backpressure,
+            echo: self.echo,
+            connect_timeout: self.connect_timeout,
             tls,
         };
-        let shared = Arc::new(ClientShared::new(self.resume));
-        let (requests, asked) = mpsc::channel(REQUESTS);
+        let shared = Arc::new(ClientShared::new(self.resume, self.command_timeout));
+        let (requests, asked) = mpsc::channel(WAITING);
         let (control, controls) = mpsc::channel(4);
         let session = ClientSession::new(settings, shared.clone(), asked);
         // Ends when the last handle is dropped.
-        tokio::spawn(session.run(controls));
+        tokio::spawn(session.supervise(controls));
         Ok(Client { handle: Handle { shared, requests, control } })
     }
 
@@ -138,6 +160,9 @@ impl Client {
             resume: None,
             attempts: None,
             backpressure: false,
+            echo: true,
+            command_timeout: COMMAND_TIMEOUT,
+            connect_timeout: OPEN_TIMEOUT,
             tls: None,
         }
     }
@@ -150,7 +175,10 @@ impl Client {
 
     /// Connects a client that was built, suspended or closed.
     pub async fn open(&self) -> Result<(), Error> {
-        self.handle.control(Control::Open).await.unwrap_or_else(|| Err(self.ended()))
+        match self.handle.control(Control::Open).await {
+            Some(opened) => opened,
+            None => Err(self.handle.why_ended().await),
+        }
     }
 
     /// Ends the session at once, and its presence in all channels.
@@ -216,9 +244,5 @@ impl Client {
     /// The session secret and the number of the last event, for [`Builder::resume`] elsewhere.
     pub fn ticket(&self) -> Option<(String, u64)> {
         self.handle.shared.view().ticket.clone()
-    }
-
-    fn ended(&self) -> Error {
-        self.handle.shared.view().ended.clone().unwrap_or_else(Error::closed)
     }
 }

@@ -1,5 +1,6 @@
 //! The subscriptions and presences that the app has and a new session must restore.
 
+use crate::glob;
 use crate::shared::OnSuccess;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +46,7 @@ impl Desired {
                 self.change(channel, |channel_state| channel_state.joined = Some(Some(state.clone())))
             }
             OnSuccess::Leave { channel } => self.change(channel, |channel_state| channel_state.joined = None),
-            OnSuccess::Party { .. } | OnSuccess::Nothing => {}
+            OnSuccess::Unfollow { .. } | OnSuccess::Party { .. } | OnSuccess::Nothing => {}
         }
     }
 
@@ -80,9 +81,7 @@ impl Desired {
     }
 
     pub fn matches_pattern(&self, channel: &str) -> bool {
-        self.patterns
-            .iter()
-            .any(|pattern| tavern_domain::pattern::matches(pattern.as_bytes(), channel.as_bytes()))
+        self.patterns.iter().any(|pattern| glob::matches(pattern.as_bytes(), channel.as_bytes()))
     }
 
     /// The commands for a new session, in order.

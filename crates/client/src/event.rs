@@ -3,12 +3,15 @@
 
 use crate::Error;
 use crate::history::ChannelPosition;
+use crate::party_snapshot::PartyEvent;
 use crate::presence::{Status, StatusUpdate};
 use futures_util::Stream;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
@@ -20,7 +23,7 @@ pub(crate) const KEPT: usize = 16_384;
 pub struct Message {
     /// The channel.
     pub channel: String,
-    /// The payload.
+    /// The payload as it came; [`Message::data`] reads it as a type.
     pub data: Value,
     /// The publisher; None: a service or an anonymous client.
     pub user: Option<String>,
@@ -32,6 +35,29 @@ pub struct Message {
     pub encoding: Option<String>,
     /// Its place in the history of the channel, if that keeps one.
     pub position: Option<ChannelPosition>,
+}
+
+impl Message {
+    /// The payload as a type of the app.
+    ///
+    /// ```no_run
+    /// # async fn example(mut messages: tavern_client::Messages) -> Result<(), tavern_client::Error> {
+    /// #[derive(serde::Deserialize)]
+    /// struct Move {
+    ///     from: String,
+    ///     to: String,
+    /// }
+    ///
+    /// while let Some(message) = messages.next().await {
+    ///     let played = message?.data::<Move>()?;
+    ///     println!("{} to {}", played.from, played.to);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn data<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        T::deserialize(&self.data).map_err(Error::unexpected)
+    }
 }
 
 /// Messages of a channel or a pattern, or the events `from` … `to` of the mailbox, were lost.
@@ -58,6 +84,20 @@ pub struct Revoked {
     pub pattern: Option<String>,
 }
 
+/// A subscription or presence that a new session could not restore.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FailedRestore {
+    /// What was refused: `subscribe` or `join`.
+    pub verb: String,
+    /// To this channel.
+    pub channel: Option<String>,
+    /// To this pattern.
+    pub pattern: Option<String>,
+    /// Why.
+    pub error: Error,
+}
+
 /// An event and, when it came from the server, the JSON that the server sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Received {
@@ -81,7 +121,10 @@ pub enum Event {
     /// The session was resumed; nothing was missed.
     Resumed,
     /// A new session has replaced the old one, with the same subscriptions and presences. Messages in between are lost.
-    Reset,
+    Reset {
+        /// What the new session was refused.
+        failed: Vec<FailedRestore>,
+    },
     /// Messages or events were lost.
     Gap(Gap),
     /// A fresh token does not allow this any more, and it has ended.
@@ -95,8 +138,14 @@ pub enum Event {
     Superseded,
     /// The client has ended, for this reason.
     Closed(Error),
-    /// The server refused a command that the client sent on its own.
-    Refused(Error),
+    /// An attempt to connect or to renew the token failed, or the server refused what the client asked for on its own. The
+    /// client goes on.
+    Error {
+        /// Why.
+        error: Error,
+        /// When the client tries again, if it waits.
+        retry_in: Option<Duration>,
+    },
     /// A message of a subscribed channel or pattern.
     Message(Message),
     /// The client asked for the messages of a channel that it missed.
@@ -124,8 +173,8 @@ pub enum Event {
     },
     /// A message of a member of the party.
     PartyMessage(Message),
-    /// A party event as the server sent it: `{cmd, party_id, version, …}`.
-    Party(Value),
+    /// What happened to the party, or to an invite of this user.
+    Party(PartyEvent),
 }
 
 type Taking =
@@ -188,7 +237,7 @@ async fn take(
 }
 
 fn overflow(count: u64) -> Error {
-    Error::new("overflow", format!("read too slowly: {count} events were dropped"))
+    Error::Overflow(count)
 }
 
 impl Stream for Events {
@@ -254,7 +303,7 @@ mod tests {
         }
         let lost = events.next().await.expect("an item").expect_err("an overflow");
         assert_eq!(
-            (lost.code.as_str(), lost.message.as_str()),
+            (lost.code(), lost.message().as_str()),
             ("overflow", "read too slowly: 3 events were dropped")
         );
         assert_eq!(events.next().await, Some(Ok(Event::Closing { reconnect_after_ms: 3 })));

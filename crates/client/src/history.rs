@@ -1,6 +1,8 @@
 //! The history of a channel: positions in it, pages of it, and where this client is.
 //! Must hold: a message is delivered once and in the order of its offsets; missing ones are asked for.
 
+use crate::Error;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -70,6 +72,13 @@ pub struct PastMessage {
     /// The id that its publisher gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_id: Option<String>,
+}
+
+impl PastMessage {
+    /// The payload as a type of the app.
+    pub fn data<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        T::deserialize(&self.data).map_err(Error::unexpected)
+    }
 }
 
 /// The publisher of a stored message.

@@ -4,6 +4,7 @@ use crate::Error;
 use crate::presence::Status;
 use crate::shared::{Handle, OnSuccess};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// The user of a session: follows, statuses, visibility.
 pub struct Me {
@@ -55,8 +56,13 @@ impl Me {
     pub async fn status<'a>(&self, users: impl IntoIterator<Item = &'a str>) -> Result<Vec<Status>, Error> {
         let users: Vec<&str> = users.into_iter().collect();
         let mut ok = self.ask("status", json!({"users": users})).await?;
-        serde_json::from_value(ok["statuses"].take())
-            .map_err(|error| Error::new("unexpected_answer", error.to_string()))
+        serde_json::from_value(ok["statuses"].take()).map_err(Error::unexpected)
+    }
+
+    /// The statuses of followed users that are known so far, by user; they are kept up to date. With
+    /// [`Builder::statuses`](crate::Builder::statuses) those of all are known.
+    pub fn statuses(&self) -> BTreeMap<String, Status> {
+        self.handle.shared.statuses.borrow().clone()
     }
 
     /// Requests [`Event::Statuses`](crate::Event::Statuses): the statuses of all followed users.
@@ -71,7 +77,8 @@ impl Me {
 
     /// No longer follows a user.
     pub async fn unfollow(&self, user: &str) -> Result<(), Error> {
-        self.ask("unfollow", json!({"user": user})).await.map(drop)
+        let on_success = OnSuccess::Unfollow { user: user.to_owned() };
+        self.handle.ask("unfollow", json!({"user": user}), true, on_success).await.map(drop)
     }
 
     /// Whom the user follows, all pages.

@@ -1,67 +1,204 @@
-//! The party's snapshot after a party event. Pure.
-//! Must hold: a duplicate event changes nothing; if an event is not sufficient, the snapshot must be read again.
+//! A party as its members see it, the events about it, and the snapshot after an event.
+//! Must hold: a duplicate event changes nothing; an event that does not fit changes nothing and makes a new read necessary.
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// A party as its members see it. The first member leads.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PartySnapshot {
+    /// The number of the party.
+    pub party_id: u64,
+    /// Grows with every change.
+    #[serde(default)]
+    pub version: u64,
+    /// What the party is doing.
+    #[serde(default)]
+    pub state: PartyState,
+    /// What the app keeps about the party.
+    #[serde(default)]
+    pub data: Value,
+    /// The members; the first one leads.
+    #[serde(default)]
+    pub members: Vec<PartyMember>,
+    /// Invites that are open.
+    #[serde(default)]
+    pub pending: Vec<PartyInvite>,
+    /// The ticket, while the party is gathering or queued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub go_id: Option<u64>,
+    /// Members that this version of the client does not know.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl PartySnapshot {
+    /// The user who leads.
+    pub fn leader(&self) -> Option<&str> {
+        self.members.first().map(|member| member.user.as_str())
+    }
+}
+
+/// What a party is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum PartyState {
+    /// One member.
+    #[default]
+    Forming,
+    /// Several members.
+    Idle,
+    /// The members confirm that they are ready.
+    Gathering,
+    /// The matchmaker has the ticket.
+    Queued,
+    /// A state that this version of the client does not know.
+    #[serde(untagged)]
+    Other(String),
+}
+
+/// A member of a party.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct PartyMember {
+    /// The user id.
+    pub user: String,
+    /// The display name.
+    pub name: Option<String>,
+    /// Whether the user is online.
+    pub online: bool,
+    /// Milliseconds since 1970.
+    pub since: u64,
+    /// Members that this version of the client does not know.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// An open invite.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct PartyInvite {
+    /// Who is invited.
+    pub user: String,
+    /// Who invited them.
+    pub by: String,
+    /// Milliseconds since 1970.
+    pub expires_at: u64,
+    /// Members that this version of the client does not know.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// What happened to a party, or to an invite of this user.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct PartyEvent {
+    /// What happened: `invite`, `join`, `leave`, `party_go`, `party_matched` and others.
+    pub cmd: String,
+    /// The number of the party.
+    pub party_id: u64,
+    /// The version of the party after it.
+    pub version: u64,
+    /// Milliseconds since 1970.
+    pub ts: u64,
+    /// The id of the user whom it is about.
+    #[serde(rename = "uid", skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Their display name, or their id.
+    #[serde(rename = "user", skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Who was invited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub invitee: Option<String>,
+    /// When the invite ends, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<u64>,
+    /// Why it happened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The ticket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub go_id: Option<u64>,
+    /// The state of the party after it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<PartyState>,
+    /// All others, such as `data`, `match` and `message`.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// Events of another party that change nothing for this user's.
+const NOT_OURS: [&str; 6] = ["invite", "invite_cancel", "decline", "kick", "leave", "disband"];
 
 /// The snapshot after an event; false: it must be read again.
-pub(crate) fn after_event(party: Option<&Value>, event: &Value, me: Option<&str>) -> (Option<Value>, bool) {
-    let cmd = event["cmd"].as_str().unwrap_or_default();
-    let Some(party) = party.filter(|party| party["party_id"] == event["party_id"]) else {
-        // Events of another party do not change ours.
-        return (
-            party.cloned(),
-            ["invite", "invite_cancel", "kick", "disband", "decline", "leave"].contains(&cmd),
-        );
+pub(crate) fn after_event(
+    party: Option<&PartySnapshot>,
+    event: &PartyEvent,
+    me: Option<&str>,
+) -> (Option<PartySnapshot>, bool) {
+    let cmd = event.cmd.as_str();
+    let Some(party) = party.filter(|party| party.party_id == event.party_id) else {
+        return (party.cloned(), NOT_OURS.contains(&cmd));
     };
-    let (version, known) = (event["version"].as_u64().unwrap_or(0), party["version"].as_u64().unwrap_or(0));
-    if version <= known {
+    if event.version <= party.version {
         return (Some(party.clone()), true);
     }
-    if cmd == "kick" || cmd == "disband" || (cmd == "leave" && event["uid"].as_str() == me && me.is_some()) {
+    if cmd == "kick" || cmd == "disband" || (cmd == "leave" && event.user.as_deref() == me && me.is_some()) {
         return (None, true);
     }
     let mut new = party.clone();
-    new["version"] = json!(version);
-    let applied = change(&mut new, cmd, event).is_some();
-    settle(&mut new);
-    (Some(new), applied && version == known + 1)
+    new.version = event.version;
+    if event.version != party.version + 1 || change(&mut new, event).is_none() {
+        return (Some(party.clone()), false);
+    }
+    // Without a ticket the state follows from the members.
+    if matches!(new.state, PartyState::Forming | PartyState::Idle) {
+        new.state = if new.members.len() < 2 { PartyState::Forming } else { PartyState::Idle };
+    }
+    (Some(new), true)
 }
 
-/// Applies one event. None: it is not sufficient, or does not fit the snapshot.
-fn change(party: &mut Value, cmd: &str, event: &Value) -> Option<()> {
-    let uid = &event["uid"];
-    let is_subject = |member: &Value| member["user"] == *uid;
-    match cmd {
+/// Applies one event. None: it does not fit the snapshot, or this client does not know it.
+fn change(party: &mut PartySnapshot, event: &PartyEvent) -> Option<()> {
+    let PartySnapshot { members, pending, .. } = party;
+    let user = event.user.clone().unwrap_or_default();
+    match event.cmd.as_str() {
         "join" | "accept" => {
-            let members = party["members"].as_array_mut()?;
             // The id stands in for a missing name.
-            let name = Some(&event["user"]).filter(|name| *name != uid);
-            members.push(json!({"user": uid, "name": name, "online": true, "since": event["ts"]}));
-            party["pending"].as_array_mut()?.retain(|invite| !is_subject(invite));
+            let name = event.name.clone().filter(|name| *name != user);
+            pending.retain(|invite| invite.user != user);
+            members.retain(|member| member.user != user);
+            members.push(PartyMember { user, name, online: true, since: event.ts, other: Map::new() });
         }
-        "invited" => {
-            let invite = json!({"user": event["invitee"], "by": uid, "expires_at": event["expires_at"]});
-            party["pending"].as_array_mut()?.push(invite);
-        }
-        "decline" | "uninvited" => party["pending"].as_array_mut()?.retain(|invite| !is_subject(invite)),
-        "leave" => party["members"].as_array_mut()?.retain(|member| !is_subject(member)),
+        "invited" => pending.push(PartyInvite {
+            user: event.invitee.clone()?,
+            by: user,
+            expires_at: event.expires_at?,
+            other: Map::new(),
+        }),
+        "decline" | "uninvited" => pending.retain(|invite| invite.user != user),
+        "leave" => members.retain(|member| member.user != user),
         "leader" => {
-            let members = party["members"].as_array_mut()?;
-            let at = members.iter().position(is_subject)?;
+            let at = members.iter().position(|member| member.user == user)?;
             members[..=at].rotate_right(1);
         }
-        "data" => party["data"] = event["data"].clone(),
+        "data" => party.data = event.other.get("data")?.clone(),
         "online" | "offline" => {
-            let members = party["members"].as_array_mut()?;
-            members.iter_mut().find(|member| is_subject(member))?["online"] = json!(cmd == "online");
+            let member = members.iter_mut().find(|member| member.user == user)?;
+            member.online = event.cmd == "online";
         }
         "party_go" | "ready" => {
-            party["go_id"] = event["go_id"].clone();
-            party["state"] = event["state"].clone();
+            party.go_id = event.go_id;
+            party.state = event.state.clone()?;
         }
         "party_matched" | "go_failed" | "go_cancel" => {
-            party.as_object_mut()?.remove("go_id");
-            party["state"] = json!("idle");
+            party.go_id = None;
+            party.state = PartyState::Idle;
         }
         // Unknown events of newer servers: read the snapshot again.
         _ => return None,
@@ -69,101 +206,30 @@ fn change(party: &mut Value, cmd: &str, event: &Value) -> Option<()> {
     Some(())
 }
 
-/// The state of a party without a go follows from its members.
-fn settle(party: &mut Value) {
-    if matches!(party["state"].as_str(), Some("forming" | "idle")) {
-        let few = party["members"].as_array().is_none_or(|members| members.len() < 2);
-        party["state"] = json!(if few { "forming" } else { "idle" });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
-    fn party() -> Value {
-        json!({
-            "party_id": 5, "version": 3, "state": "idle", "data": {},
-            "members": [{"user": "ann", "name": "Ann", "online": true, "since": 1}, {"user": "bob", "name": "Bob", "online": true, "since": 2}],
+    #[test]
+    fn a_snapshot_is_written_as_it_was_read() {
+        let sent = json!({
+            "party_id": 5, "version": 3, "state": "queued", "data": {"map": "x"}, "go_id": 8, "later": 1,
+            "members": [{"user": "ann", "name": null, "online": true, "since": 1}],
             "pending": [{"user": "cid", "by": "ann", "expires_at": 99}],
-        })
-    }
-
-    fn party_event(cmd: &str, uid: &str, version: u64) -> Value {
-        json!({"event": "party", "cmd": cmd, "party_id": 5, "version": version, "ts": 7, "uid": uid, "user": uid.to_uppercase(), "data": {"map": "x"}, "invitee": "dan", "state": "queued"})
-    }
-
-    /// `5@4 idle ann bob? +cid`: id, version, state, members (`?` offline), pendings.
-    fn show(party: Option<&Value>) -> String {
-        let Some(party) = party else { return "none".into() };
-        let mut shown =
-            format!("{}@{} {}", party["party_id"], party["version"], party["state"].as_str().unwrap_or("?"));
-        for member in party["members"].as_array().into_iter().flatten() {
-            let away = if member["online"] == true { "" } else { "?" };
-            shown.push_str(&format!(" {}{away}", member["user"].as_str().unwrap_or_default()));
-        }
-        for invite in party["pending"].as_array().into_iter().flatten() {
-            shown.push_str(&format!(" +{}", invite["user"].as_str().unwrap_or_default()));
-        }
-        shown
-    }
-
-    fn check(event: &Value, me: &str, expected: &str) {
-        let (new, certain) = after_event(Some(&party()), event, Some(me));
-        assert_eq!(show(new.as_ref()) + if certain { "" } else { " ask" }, expected, "{event}");
-        if let (Some(new), true) = (new, certain) {
-            assert_eq!(
-                after_event(Some(&new), event, Some(me)),
-                (Some(new), true),
-                "a duplicate changes nothing"
-            );
-        }
+        });
+        let party: PartySnapshot = serde_json::from_value(sent.clone()).expect("a party");
+        assert_eq!((party.leader(), &party.state), (Some("ann"), &PartyState::Queued));
+        assert_eq!(serde_json::to_value(party).expect("JSON"), sent);
+        let newer: PartyState = serde_json::from_value(json!("dancing")).expect("a state");
+        assert_eq!(newer, PartyState::Other("dancing".into()));
     }
 
     #[test]
-    fn events_give_the_next_snapshot() {
-        check(&party_event("join", "cid", 4), "ann", "5@4 idle ann bob cid");
-        check(&party_event("accept", "cid", 4), "ann", "5@4 idle ann bob cid");
-        check(&party_event("decline", "cid", 4), "ann", "5@4 idle ann bob");
-        check(&party_event("uninvited", "cid", 4), "bob", "5@4 idle ann bob");
-        check(&party_event("invited", "ann", 4), "bob", "5@4 idle ann bob +cid +dan");
-        check(&party_event("party_go", "ann", 4), "bob", "5@4 queued ann bob +cid");
-        check(&party_event("leave", "ann", 4), "bob", "5@4 forming bob +cid");
-        check(&party_event("leader", "bob", 4), "bob", "5@4 idle bob ann +cid");
-        check(&party_event("offline", "bob", 4), "ann", "5@4 idle ann bob? +cid");
-        check(&party_event("data", "ann", 4), "bob", "5@4 idle ann bob +cid");
-        check(&party_event("go_failed", "ann", 4), "bob", "5@4 idle ann bob +cid");
-    }
-
-    #[test]
-    fn id_is_not_taken_for_a_name() {
-        let mut nameless = party_event("join", "cid", 4);
-        nameless["user"] = json!("cid");
-        let (new, _) = after_event(Some(&party()), &nameless, Some("ann"));
-        assert_eq!(new.expect("a party")["members"][2]["name"], Value::Null);
-    }
-
-    #[test]
-    fn leaving_ends_the_party() {
-        check(&party_event("kick", "ann", 4), "bob", "none");
-        check(&party_event("leave", "bob", 4), "bob", "none");
-        check(&party_event("disband", "ann", 4), "bob", "none");
-    }
-
-    #[test]
-    fn older_events_are_ignored_and_unfitting_ones_need_a_read() {
-        check(&party_event("disband", "ann", 2), "bob", "5@3 idle ann bob +cid");
-        check(&party_event("data", "ann", 6), "bob", "5@6 idle ann bob +cid ask");
-        check(&party_event("something_new", "ann", 4), "bob", "5@4 idle ann bob +cid ask");
-        check(&party_event("leader", "stranger", 4), "bob", "5@4 idle ann bob +cid ask");
-        assert_eq!(after_event(None, &party_event("join", "bob", 1), Some("ann")), (None, false));
-    }
-
-    #[test]
-    fn invites_to_us_change_nothing() {
-        assert_eq!(after_event(None, &party_event("invite", "dan", 1), Some("ann")), (None, true));
-        let mut other = party_event("kick", "dan", 9);
-        other["party_id"] = json!(6);
-        assert_eq!(after_event(Some(&party()), &other, Some("ann")), (Some(party()), true));
+    fn an_event_keeps_what_it_does_not_know() {
+        let sent = json!({"event": "party", "cmd": "party_matched", "party_id": 5, "version": 4, "ts": 7, "go_id": 8, "match": "m1"});
+        let event: PartyEvent = serde_json::from_value(sent.clone()).expect("an event");
+        assert_eq!((event.go_id, event.other["match"].as_str()), (Some(8), Some("m1")));
+        assert_eq!(serde_json::to_value(event).expect("JSON"), sent);
     }
 }

@@ -1,6 +1,8 @@
 //! Presence and statuses, as the server sends them. Every type keeps members that it does not know in `other`, so that
 //! additions of a newer server are passed on.
 
+use crate::Error;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -62,6 +64,13 @@ pub struct MemberClient {
     /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
+}
+
+impl MemberClient {
+    /// The state as a type of the app.
+    pub fn state<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        T::deserialize(&self.state).map_err(Error::unexpected)
+    }
 }
 
 /// The status of a user.

@@ -2,6 +2,8 @@
 //! Must hold: a snapshot and the events after it give the later snapshot; an event that cannot be applied changes nothing and
 //! makes a new snapshot necessary.
 
+use crate::Error;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -15,6 +17,13 @@ pub struct PresentClient {
     pub state: Value,
     /// Known from snapshots only.
     pub since: Option<u64>,
+}
+
+impl PresentClient {
+    /// The state as a type of the app.
+    pub fn state<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        T::deserialize(&self.state).map_err(Error::unexpected)
+    }
 }
 
 /// A user in the channel.
@@ -74,6 +83,8 @@ pub struct PresenceMap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
     Changed,
+    /// Changed; what belongs to it follows in the next event: the client of a user who came, or that a user has left.
+    Half,
     /// Already known, or kept for the next snapshot.
     Nothing,
     /// Events are missing: a snapshot is needed.
@@ -108,6 +119,7 @@ impl PresenceMap {
         }
         let mut outcome = Applied::Changed;
         for event in std::mem::take(&mut self.early) {
+            // One announcement for everything.
             if self.apply(&event) == Applied::Missing {
                 outcome = Applied::Missing;
             }
@@ -175,7 +187,13 @@ impl PresenceMap {
             self.single(kind, event)
         }
         self.version = version;
-        Applied::Changed
+        let left =
+            || text(event, "user").and_then(|user| self.users.get(&user)).is_some_and(|user| user.leaving);
+        match kind {
+            "user_online" => Applied::Half,
+            "client_offline" if event["explicit"] == true && left() => Applied::Half,
+            _ => Applied::Changed,
+        }
     }
 
     fn turn(&mut self, event: &Value, version: u64) -> Applied {

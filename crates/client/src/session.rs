@@ -4,35 +4,39 @@
 
 use crate::address::ServerUrl;
 use crate::auth::Auth;
-use crate::backoff::{Backoff, chance};
+use crate::decisions::{AfterClose, AfterLoss, after_close, after_loss, backoff};
 use crate::desired::Desired;
 use crate::error::LinkEnd;
-use crate::event::{Event, KEPT};
-use crate::frame::{Outgoing, ServerFrame};
-use crate::link::{Link, LinkEvent, SUPERSEDED, SessionCredential, TOKEN_EXPIRED, Transport};
+use crate::event::{Event, FailedRestore};
+use crate::fault;
+use crate::frame::Outgoing;
+use crate::link::{Link, LinkEvent, SessionCredential, Transport};
+use crate::random::chance;
 use crate::shared::{ClientShared, CommandRequest, Control, OnSuccess};
 use crate::{ConnectionState, Error};
+use futures_util::FutureExt;
 use rustls::ClientConfig;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, timeout};
 
 mod commands;
 mod connect;
 mod events;
+mod serve;
+#[cfg(test)]
+mod tests;
 
-/// Commands that wait for a link or an answer.
-const WAITING: usize = 16_384;
-/// Frames taken from a link at once.
-const BATCH: usize = 64;
 /// A link that lasted this long resets the backoff.
 const STEADY: Duration = Duration::from_secs(5);
 const BYE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often to check whether a slow reader has caught up (backpressure).
-const CATCH_UP: Duration = Duration::from_millis(2);
+/// The ids that this client had, of its last sessions.
+const OWN_CLIENTS: usize = 8;
 
 pub(crate) struct SessionSettings {
     pub addresses: Vec<ServerUrl>,
@@ -43,7 +47,17 @@ pub(crate) struct SessionSettings {
     pub attempts: Option<u32>,
     /// Backpressure: read no faster than the slowest reader of events.
     pub backpressure: bool,
+    /// Give the app the messages that this client has published itself.
+    pub echo: bool,
+    pub connect_timeout: Duration,
     pub tls: Arc<ClientConfig>,
+}
+
+impl SessionSettings {
+    /// Whether there is a source of new tokens.
+    fn renews(&self) -> bool {
+        matches!(self.auth, Some(Auth::Source(_)))
+    }
 }
 
 struct SentCommand {
@@ -53,7 +67,11 @@ struct SentCommand {
     on_success: OnSuccess,
     /// None: the client sent it on its own.
     reply: Option<oneshot::Sender<Result<Value, Error>>>,
-    tries: u32,
+    /// Known to the caller.
+    sent: Arc<AtomicBool>,
+    retries: u32,
+    /// Counted until the command ends.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl SentCommand {
@@ -63,6 +81,12 @@ impl SentCommand {
 
     fn is_wanted(&self) -> bool {
         self.reply.as_ref().is_none_or(|reply| !reply.is_closed())
+    }
+
+    fn unknown_outcome(self) {
+        let why =
+            format!("the connection was lost before the reply to {}; it may have been executed", self.op());
+        self.answer(Err(Error::UnknownOutcome(why)));
     }
 
     fn answer(self, answer: Result<Value, Error>) {
@@ -94,13 +118,23 @@ pub(crate) struct ClientSession {
     /// The number of the last inbox message that was processed.
     message_id: u64,
     party_asked: bool,
-    /// Restoring commands without an answer yet.
-    restoring: BTreeSet<u64>,
-    backoff: Backoff,
+    /// Those who wait for the session to open.
+    opening: Vec<oneshot::Sender<Result<(), Error>>>,
+    /// Restoring commands without an answer yet, and what was refused.
+    restoring: BTreeMap<u64, FailedRestore>,
+    failed: Vec<FailedRestore>,
+    /// The public ids that this client had.
+    own: Vec<String>,
+    /// Channels with a change of which the other half may follow until then.
+    held: BTreeMap<String, Instant>,
+    /// Attempts to connect since the last steady connection.
+    attempts: u32,
     address: usize,
     transport: usize,
     refusals: u32,
     worked: Vec<Transport>,
+    /// The transport in use stands in for the first one, which has worked before.
+    stands_in: bool,
     token_expired: bool,
     token_is_new: bool,
     closing_ms: Option<u64>,
@@ -137,12 +171,17 @@ impl ClientSession {
             desired: Desired::default(),
             message_id: 0,
             party_asked: false,
-            restoring: BTreeSet::new(),
-            backoff: Backoff::default(),
+            opening: Vec::new(),
+            restoring: BTreeMap::new(),
+            failed: Vec::new(),
+            own: Vec::new(),
+            held: BTreeMap::new(),
+            attempts: 0,
             address: 0,
             transport: 0,
             refusals: 0,
             worked: Vec::new(),
+            stands_in: false,
             token_expired: false,
             token_is_new: false,
             closing_ms: None,
@@ -150,13 +189,33 @@ impl ClientSession {
         }
     }
 
-    /// Runs until all handles are dropped.
-    pub async fn run(mut self, mut control: mpsc::Receiver<Control>) {
+    /// Runs until all handles are dropped. A panic ends the client: every pending and every later call fails.
+    pub async fn supervise(mut self, mut control: mpsc::Receiver<Control>) {
+        if let Err(panic) = AssertUnwindSafe(self.run(&mut control)).catch_unwind().await {
+            let failed = Error::Failed(fault::cause(&*panic));
+            // Even if it had ended before.
+            self.shared.view().ended = None;
+            self.end(failed.clone(), false);
+            self.requests.close();
+            while let Ok(ask) = self.requests.try_recv() {
+                let _ = ask.reply.send(Err(failed.clone()));
+            }
+        }
+    }
+
+    async fn run(&mut self, control: &mut mpsc::Receiver<Control>) {
         loop {
             let opened = tokio::select! {
                 request = control.recv() => match request {
                     Some(Control::Open(opened)) => opened,
-                    Some(Control::Suspend(done) | Control::Close(done)) => {
+                    Some(Control::Close(done)) => {
+                        // A suspended session is given up.
+                        self.session = None;
+                        self.end(Error::closed(), false);
+                        let _ = done.send(());
+                        continue;
+                    }
+                    Some(Control::Suspend(done)) => {
                         let _ = done.send(());
                         continue;
                     }
@@ -172,11 +231,12 @@ impl ClientSession {
                     None => return,
                 },
             };
+            self.opening.push(opened);
             {
                 let mut view = self.shared.view();
                 (view.ended, view.state) = (None, ConnectionState::Connecting);
             }
-            match self.run_session(&mut control, opened).await {
+            match self.run_session(control).await {
                 Some((ended, keep)) => self.end(ended, keep),
                 None => return,
             }
@@ -185,12 +245,7 @@ impl ClientSession {
 
     /// Runs a session from opening to its end; returns why it ended and whether queued commands are kept for the next opening.
     /// None: all handles are dropped.
-    async fn run_session(
-        &mut self,
-        control: &mut mpsc::Receiver<Control>,
-        opened: oneshot::Sender<Result<(), Error>>,
-    ) -> Option<(Error, bool)> {
-        let mut opened = vec![opened];
+    async fn run_session(&mut self, control: &mut mpsc::Receiver<Control>) -> Option<(Error, bool)> {
         loop {
             let connected = tokio::select! {
                 connected = self.connect() => Ok(connected),
@@ -198,14 +253,9 @@ impl ClientSession {
             };
             let mut link = match connected {
                 Ok(Ok(link)) => link,
-                Ok(Err(ended)) => {
-                    for opened in opened.drain(..) {
-                        let _ = opened.send(Err(ended.clone()));
-                    }
-                    return Some((ended, false));
-                }
+                Ok(Err(ended)) => return Some((ended, false)),
                 Err(Some(Control::Open(another))) => {
-                    opened.push(another);
+                    self.opening.push(another);
                     continue;
                 }
                 Err(request) => match self.leave(request?, None).await {
@@ -213,7 +263,7 @@ impl ClientSession {
                     None => continue,
                 },
             };
-            for opened in opened.drain(..) {
+            for opened in self.opening.drain(..) {
                 let _ = opened.send(Ok(()));
             }
             let began = Instant::now();
@@ -227,14 +277,14 @@ impl ClientSession {
             };
             drop(link);
             if began.elapsed() > STEADY {
-                self.backoff.reset();
+                self.attempts = 0;
             }
             if let Err(ended) = self.check_reconnect(&ending) {
                 return Some((ended, false));
             }
             self.reconnect(ending);
             let wait = self.closing_ms.take().map(Duration::from_millis);
-            let wait = wait.unwrap_or_else(|| self.backoff.next(chance(), None));
+            let wait = wait.unwrap_or_else(|| self.next_wait(None));
             tokio::select! {
                 () = sleep(wait) => {}
                 request = control.recv() => if let Some(left) = self.leave(request?, None).await {
@@ -242,6 +292,11 @@ impl ClientSession {
                 },
             }
         }
+    }
+
+    fn next_wait(&mut self, at_least_ms: Option<u64>) -> Duration {
+        self.attempts = self.attempts.saturating_add(1);
+        backoff(self.attempts, chance(), at_least_ms)
     }
 
     /// Executes a request of a handle. None: only the link ends.
@@ -253,7 +308,7 @@ impl ClientSession {
                 None
             }
             Control::Suspend(done) => {
-                let suspended = Error::new("closed", "this client is suspended");
+                let suspended = Error::Closed("this client is suspended".to_owned());
                 self.end(suspended.clone(), true);
                 let _ = done.send(());
                 Some((suspended, true))
@@ -273,12 +328,12 @@ impl ClientSession {
     }
 
     async fn send_bye(&mut self, link: &mut Link) {
-        let id = self.next_id();
-        let _ = link.outgoing.send(json!({"id": id, "op": "bye"}).into()).await;
+        let SentCommand { id, frame, .. } = self.command("bye", json!({}), false, OnSuccess::Nothing, None);
+        let _ = link.outgoing.send(frame).await;
         while let Some(incoming) = link.incoming.recv().await {
             match incoming {
                 LinkEvent::Frame(frame) if frame.value["id"] == id => return,
-                LinkEvent::End(_) => return,
+                LinkEvent::End(_) | LinkEvent::Failed(_) => return,
                 _ => {}
             }
         }
@@ -286,24 +341,18 @@ impl ClientSession {
 
     /// Whether the client may reconnect after this.
     fn check_reconnect(&mut self, ending: &LinkEnd) -> Result<(), Error> {
-        match ending.code {
-            Some(SUPERSEDED) => {
-                self.shared.emit(Event::Superseded);
-                Err(Error::new("superseded", "another client took over the session"))
-            }
-            Some(TOKEN_EXPIRED) if !matches!(self.settings.auth, Some(Auth::Source(_))) => Err(Error::new(
-                "unauthenticated",
-                "the token has expired, and there is no source for a new one",
-            )),
-            Some(TOKEN_EXPIRED) => {
+        match after_close(ending.code, self.settings.renews(), &ending.why) {
+            AfterClose::Reconnect => Ok(()),
+            AfterClose::NewToken => {
                 self.token_expired = true;
                 Ok(())
             }
-            Some(4002..=4499) => Err(Error::new(
-                "gone",
-                format!("the server ended the session and refuses a new connection: {}", ending.why),
-            )),
-            _ => Ok(()),
+            AfterClose::Close(error) => {
+                if error == Error::Superseded {
+                    self.shared.emit(Event::Superseded);
+                }
+                Err(error)
+            }
         }
     }
 
@@ -320,119 +369,36 @@ impl ClientSession {
         self.shared.emit(Event::Reconnecting { why: ending.why });
     }
 
-    async fn serve(&mut self, link: &mut Link, control: &mut mpsc::Receiver<Control>) -> LinkExit {
-        let mut last_received = Instant::now();
-        let mut beat = tokio::time::interval_at(last_received + self.heartbeat, self.heartbeat);
-        let mut renew = self.renewal();
-        let mut batch = Vec::with_capacity(BATCH);
-        loop {
-            let due = self.later.iter().map(|(at, _)| *at).min();
-            let soon = Instant::now() + Duration::from_secs(3600);
-            tokio::select! {
-                () = sleep(CATCH_UP), if self.must_wait() => last_received = Instant::now(),
-                count = link.incoming.recv_many(&mut batch, BATCH), if !self.must_wait() => {
-                    // With SSE the answers to commands use another connection, and say nothing about the stream.
-                    let beside = |frame: &ServerFrame| link.transport == Transport::Sse && frame.value.get("id").is_some();
-                    if !batch.iter().all(|incoming| matches!(incoming, LinkEvent::Frame(frame) if beside(frame))) {
-                        last_received = Instant::now();
-                    }
-                    let taken = match count {
-                        0 => Err(LinkEnd::new("the connection ended")),
-                        _ => batch.drain(..).try_for_each(|incoming| match incoming {
-                            LinkEvent::Frame(frame) => self.take(frame),
-                            LinkEvent::Alive => Ok(()),
-                            LinkEvent::End(ending) => Err(ending),
-                        }),
-                    };
-                    if let Err(ending) = taken {
-                        return LinkExit::Lost(ending);
-                    }
-                }
-                room = link.outgoing.reserve(), if !self.waiting.is_empty() => match room {
-                    Ok(room) => if let Some(frame) = self.next_frame() { room.send(frame) },
-                    // The reader reports why.
-                    Err(_) => sleep(Duration::from_millis(50)).await,
-                },
-                ask = self.requests.recv(), if self.waiting.len() + self.pending.len() < WAITING => match ask {
-                    Some(ask) => {
-                        let mut command = self.command(&ask.op, Value::Object(ask.members), ask.safe, ask.on_success, Some(ask.reply));
-                        command.frame.data = ask.data;
-                        self.waiting.push_back(command);
-                    }
-                    None => return LinkExit::Dropped,
-                },
-                _ = beat.tick() => if let Err(ending) = self.heartbeat_due(link.transport, last_received) {
-                    return LinkExit::Lost(ending);
-                },
-                () = sleep_until(renew.unwrap_or(soon)), if renew.is_some() => {
-                    self.token_expired = true;
-                    match self.provide_token().await {
-                        Ok(()) => {
-                            let members = json!({"token": self.credential.token()});
-                            let command = self.command("hello", members, true, OnSuccess::Nothing, None);
-                            self.waiting.push_back(command);
-                            renew = self.renewal();
-                        }
-                        Err(why) => return LinkExit::Lost(LinkEnd::new(why)),
-                    }
-                }
-                () = sleep_until(due.unwrap_or(soon)), if due.is_some() => self.ask_again(),
-                request = control.recv() => match request {
-                    Some(Control::Open(done)) => {
-                        let _ = done.send(Ok(()));
-                    }
-                    Some(request) => return LinkExit::Requested(request),
-                    None => return LinkExit::Dropped,
-                },
-            }
-        }
-    }
-
-    /// Whether a reader of events is so far behind that reading from the server must pause.
-    fn must_wait(&self) -> bool {
-        self.settings.backpressure && self.shared.events.len() > KEPT / 2
-    }
-
-    /// Acknowledges at each heartbeat; fails when the link was silent for two of them.
-    fn heartbeat_due(&mut self, transport: Transport, last_received: Instant) -> Result<(), LinkEnd> {
-        if transport == Transport::Poll {
-            // Each poll acknowledges, and has its own timeout.
-            return Ok(());
-        }
-        if last_received.elapsed() > 2 * self.heartbeat {
-            return Err(LinkEnd::new("the server sent nothing for two heartbeats"));
-        }
-        let seq = *self.seq.borrow();
-        if seq > self.acked {
-            self.acked = seq;
-            let command = self.command("ack", json!({"seq": seq}), true, OnSuccess::Nothing, None);
-            self.waiting.push_back(command);
-        } else if transport == Transport::WebSocket && last_received.elapsed() > self.heartbeat.mul_f64(0.9) {
-            let command = self.command("ping", json!({}), true, OnSuccess::Nothing, None);
-            self.waiting.push_back(command);
-        }
-        Ok(())
-    }
-
     /// Fails all waiting commands, unless they are kept for the next opening.
     fn end(&mut self, why: Error, keep: bool) {
         {
             let mut view = self.shared.view();
-            if view.ended.is_some() {
+            if view.ended.is_some() && view.state != ConnectionState::Suspended {
                 return;
             }
-            (view.state, view.transport, view.ended) = (ConnectionState::Closed, None, Some(why.clone()));
+            view.state = if keep { ConnectionState::Suspended } else { ConnectionState::Closed };
+            (view.transport, view.ended) = (None, Some(why.clone()));
             view.ticket = self.session.clone().map(|session| (session, *self.seq.borrow()));
+        }
+        self.shared.over.notify_waiters();
+        for opened in self.opening.drain(..) {
+            let _ = opened.send(Err(why.clone()));
         }
         if keep {
             return self.requeue();
         }
         self.party_asked = false;
         self.restoring.clear();
+        self.held.clear();
+        for command in std::mem::take(&mut self.pending).into_values() {
+            // A client that has failed says so.
+            match after_loss(command.op(), command.safe, true) {
+                AfterLoss::UnknownOutcome if !matches!(why, Error::Failed(_)) => command.unknown_outcome(),
+                _ => command.answer(Err(why.clone())),
+            }
+        }
         let later = std::mem::take(&mut self.later).into_iter().map(|(_, command)| command);
-        for command in
-            std::mem::take(&mut self.pending).into_values().chain(self.waiting.drain(..)).chain(later)
-        {
+        for command in self.waiting.drain(..).chain(later) {
             command.answer(Err(why.clone()));
         }
         self.shared.emit(Event::Closed(why));

@@ -4,16 +4,24 @@
 use crate::event::{Event, Received};
 use crate::history::HistoryCursor;
 use crate::link::Transport;
+use crate::party_snapshot::PartySnapshot;
+use crate::presence::Status;
 use crate::presence_map::PresenceMap;
 use crate::{ConnectionState, Error};
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot, watch};
 
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+/// Commands that wait for a connection or a reply.
+pub(crate) const WAITING: usize = 16_384;
+/// How long a call waits for the cause when the session has ended around it.
+const CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The session as handles see it.
 #[derive(Debug)]
@@ -26,6 +34,8 @@ pub(crate) struct SessionView {
     pub ticket: Option<(String, u64)>,
     /// Why commands fail now.
     pub ended: Option<Error>,
+    /// Why the last attempt to connect failed.
+    pub last_failure: Option<String>,
 }
 
 /// A live map and a counter of its changes.
@@ -37,7 +47,13 @@ pub(crate) struct Live {
 
 pub(crate) struct ClientShared {
     pub events: broadcast::Sender<Received>,
-    pub party: watch::Sender<Option<Value>>,
+    pub party: watch::Sender<Option<PartySnapshot>>,
+    /// The statuses of followed users that are known so far, by user.
+    pub statuses: watch::Sender<BTreeMap<String, Status>>,
+    pub command_timeout: Duration,
+    /// Woken when `ended` is set.
+    pub over: Notify,
+    room: Arc<Semaphore>,
     view: Mutex<SessionView>,
     lives: Mutex<HashMap<String, Arc<Live>>>,
     /// Channels that the authorize hook has redirected, by the requested name.
@@ -47,12 +63,16 @@ pub(crate) struct ClientShared {
 }
 
 impl ClientShared {
-    pub fn new(ticket: Option<(String, u64)>) -> ClientShared {
-        let ended = Some(Error::new("closed", "not connected"));
-        let (state, transport) = (ConnectionState::Closed, None);
+    pub fn new(ticket: Option<(String, u64)>, command_timeout: Duration) -> ClientShared {
+        let ended = Some(Error::Closed("this client is not connected".to_owned()));
+        let (state, transport) = (ConnectionState::Idle, None);
         ClientShared {
             events: broadcast::channel(crate::event::KEPT).0,
             party: watch::channel(None).0,
+            statuses: watch::channel(BTreeMap::new()).0,
+            command_timeout,
+            over: Notify::new(),
+            room: Arc::new(Semaphore::new(WAITING)),
             view: Mutex::new(SessionView {
                 state,
                 transport,
@@ -61,6 +81,7 @@ impl ClientShared {
                 node: None,
                 ticket,
                 ended,
+                last_failure: None,
             }),
             lives: Mutex::default(),
             actual: Mutex::default(),
@@ -75,6 +96,11 @@ impl ClientShared {
     pub fn live(&self, channel: &str) -> Arc<Live> {
         let new = || Arc::new(Live { map: Arc::default(), changes: watch::channel(0).0 });
         lock(&self.lives).entry(channel.to_owned()).or_insert_with(new).clone()
+    }
+
+    /// The map of a channel that the app has asked for.
+    pub fn known_live(&self, channel: &str) -> Option<Arc<Live>> {
+        lock(&self.lives).get(channel).cloned()
     }
 
     pub fn lives(&self) -> Vec<(String, Arc<Live>)> {
@@ -107,6 +133,49 @@ impl ClientShared {
     pub fn emit(&self, event: Event) {
         // Without receivers the event is dropped.
         let _ = self.events.send(Received { event, json: None });
+    }
+
+    /// Emits an event whose content has its own type. An unexpected shape is reported and does not end the session.
+    pub fn take_parsed<T: DeserializeOwned>(
+        &self,
+        content: Value,
+        json: &Arc<str>,
+        event: impl FnOnce(T) -> Event,
+    ) {
+        match serde_json::from_value(content) {
+            Ok(content) => self.emit_received(event(content), json),
+            Err(error) => self.emit(Event::Error { error: Error::unexpected(error), retry_in: None }),
+        }
+    }
+
+    /// Tells that the presence map of a channel has changed.
+    pub fn announce(&self, channel: &str) {
+        if let Some(live) = self.known_live(channel) {
+            live.changes.send_modify(|changes| *changes += 1);
+            self.emit(Event::Presence { channel: channel.to_owned() });
+        }
+    }
+
+    pub fn take_party_json(&self, party: &Value) {
+        match serde_json::from_value(party.clone()) {
+            Ok(party) => self.take_party(party),
+            Err(error) => self.emit(Event::Error { error: Error::unexpected(error), retry_in: None }),
+        }
+    }
+
+    /// Takes a snapshot, unless it is older than the events received since.
+    pub fn take_party(&self, party: Option<PartySnapshot>) {
+        self.party.send_if_modified(|current| {
+            let older = match (&party, &*current) {
+                (Some(new), Some(old)) => new.party_id == old.party_id && new.version < old.version,
+                _ => false,
+            };
+            let changed = !older && *current != party;
+            if changed {
+                *current = party;
+            }
+            changed
+        });
     }
 
     /// Emits an event of the server with its JSON.
@@ -145,6 +214,9 @@ pub(crate) enum OnSuccess {
     Leave {
         channel: String,
     },
+    Unfollow {
+        user: String,
+    },
     /// Reads the party's snapshot if the command changes it.
     Party {
         changes: bool,
@@ -159,7 +231,10 @@ pub(crate) struct CommandRequest {
     /// Idempotent: may be executed twice.
     pub safe: bool,
     pub on_success: OnSuccess,
+    /// It was given to a connection, and may have been executed.
+    pub sent: Arc<AtomicBool>,
     pub reply: oneshot::Sender<Result<Value, Error>>,
+    pub permit: OwnedSemaphorePermit,
 }
 
 pub(crate) enum Control {
@@ -201,19 +276,50 @@ impl Handle {
             return Err(ended);
         }
         let Value::Object(members) = members else {
-            return Err(Error::new("bad_request", "the members of a command must be an object"));
+            return Err(Error::Invalid("the members of a command must be an object".to_owned()));
         };
+        let permit = self.shared.room.clone().try_acquire_owned().map_err(|_| Error::Busy)?;
         let (reply, answer) = oneshot::channel();
-        let ask = CommandRequest { op: op.to_owned(), members, data, safe, on_success, reply };
-        let asking = async {
-            self.requests.send(ask).await.map_err(|_| Error::closed())?;
-            answer
-                .await
-                .unwrap_or_else(|_| Err(self.shared.view().ended.clone().unwrap_or_else(Error::closed)))
+        let sent = Arc::new(AtomicBool::new(false));
+        let ask = CommandRequest {
+            op: op.to_owned(),
+            members,
+            data,
+            safe,
+            on_success,
+            sent: sent.clone(),
+            reply,
+            permit,
         };
-        let late =
-            || Error::new("timeout", format!("no answer to {op} within {} s", COMMAND_TIMEOUT.as_secs()));
-        tokio::time::timeout(COMMAND_TIMEOUT, asking).await.unwrap_or_else(|_| Err(late()))
+        if self.requests.try_send(ask).is_err() {
+            return Err(self.why_ended().await);
+        }
+        match tokio::time::timeout(self.shared.command_timeout, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(self.why_ended().await),
+            Err(_) => Err(self.late(op, safe, sent.load(Ordering::Relaxed))),
+        }
+    }
+
+    fn late(&self, op: &str, safe: bool, sent: bool) -> Error {
+        let within = format!("no reply to {op} within {:?}", self.shared.command_timeout);
+        match self.shared.view().last_failure.clone() {
+            _ if sent && !safe => Error::UnknownOutcome(format!("{within}; it may have been executed")),
+            Some(why) => Error::Timeout(format!("{within}: {why}")),
+            None => Error::Timeout(within),
+        }
+    }
+
+    /// Why the session does not answer any more.
+    pub async fn why_ended(&self) -> Error {
+        let over = self.shared.over.notified();
+        tokio::pin!(over);
+        // From here on no wake-up is missed.
+        over.as_mut().enable();
+        if self.shared.view().ended.is_none() {
+            let _ = tokio::time::timeout(CAUSE_TIMEOUT, over).await;
+        }
+        self.shared.view().ended.clone().unwrap_or_else(Error::closed)
     }
 
     pub async fn control<T>(&self, what: impl FnOnce(oneshot::Sender<T>) -> Control) -> Option<T> {

@@ -59,14 +59,14 @@ pub fn sign_token(secret: &str, claims: &UserToken) -> String {
 /// use tavern_client::verify_webhook;
 ///
 /// let refused = verify_webhook("whsec_c2VjcmV0", |_| None, b"{}").unwrap_err();
-/// assert_eq!(refused.code, "bad_signature");
+/// assert_eq!(refused.code(), "bad_signature");
 /// ```
 pub fn verify_webhook<'a>(
     secret: &str,
     header: impl Fn(&str) -> Option<&'a str>,
     body: &[u8],
 ) -> Result<(), Error> {
-    let bad = |message: &str| Err(Error::new("bad_signature", message));
+    let bad = |why| Err(Error::BadSignature(why));
     let secret = STANDARD.decode(secret.strip_prefix("whsec_").unwrap_or(secret));
     let Ok(secret) = secret else { return bad("the secret must be `whsec_` and base64") };
     let (Some(id), Some(sent), Some(signatures)) =

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// # }
 /// ```
 pub fn trust_pem(pem: &[u8]) -> Result<Arc<ClientConfig>, Error> {
-    let wrong = |why: String| Error::new("bad_request", format!("cannot read the certificates: {why}"));
+    let wrong = |why: String| Error::Invalid(format!("cannot read the certificates: {why}"));
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
         let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
@@ -30,8 +30,32 @@ pub fn trust_pem(pem: &[u8]) -> Result<Arc<ClientConfig>, Error> {
     Ok(with_roots(roots))
 }
 
-pub(crate) fn default_tls() -> Arc<ClientConfig> {
-    with_roots(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
+/// Trusts the authorities that the features of this crate name.
+#[cfg(any(feature = "webpki-roots", feature = "native-roots"))]
+pub(crate) fn default_tls() -> Option<Arc<ClientConfig>> {
+    let mut roots = RootCertStore::empty();
+    #[cfg(feature = "webpki-roots")]
+    roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    #[cfg(feature = "native-roots")]
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    Some(with_roots(roots))
+}
+
+#[cfg(not(any(feature = "webpki-roots", feature = "native-roots")))]
+pub(crate) fn default_tls() -> Option<Arc<ClientConfig>> {
+    None
+}
+
+/// The given configuration, or the default one. An address that needs TLS needs either.
+pub(crate) fn configured(given: Option<Arc<ClientConfig>>, needed: bool) -> Result<Arc<ClientConfig>, Error> {
+    match given.or_else(default_tls) {
+        Some(config) => Ok(config),
+        None if needed => Err(Error::Invalid(
+            "no certificate authority is trusted: give a TLS configuration, or use the feature webpki-roots or native-roots"
+                .to_owned(),
+        )),
+        None => Ok(with_roots(RootCertStore::empty())),
+    }
 }
 
 /// What a failed connection says to people, if TLS is the cause: what is wrong, then what to do. rustls names its own types.
@@ -108,7 +132,7 @@ mod tests {
     #[test]
     fn text_without_certificates_is_refused() {
         for pem in ["", "hello", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
-            assert_eq!(trust_pem(pem.as_bytes()).expect_err(pem).code, "bad_request");
+            assert_eq!(trust_pem(pem.as_bytes()).expect_err(pem).code(), "bad_request");
         }
     }
 }

@@ -7,7 +7,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::time::Duration;
 use tavern_client::{
-    Api, Auth, Channel, Client, Error, Event, SubscriptionSettings, TicketResult, Transport,
+    Api, Auth, Channel, Client, Error, Event, PartyEvent, PartyState, SubscriptionSettings, TicketResult,
+    Transport,
 };
 use tavern_domain::topic::PARTIES;
 use tokio::sync::Notify;
@@ -91,22 +92,22 @@ async fn run_bot(url: &str) -> Result<(), Error> {
 }
 
 /// The bot's reaction to one party event. `game` is the channel of the match that it is in.
-async fn take_part(client: &Client, event: &Value, game: &mut Option<Channel>) -> Result<(), Error> {
+async fn take_part(client: &Client, event: &PartyEvent, game: &mut Option<Channel>) -> Result<(), Error> {
     let party = client.party();
-    match event["cmd"].as_str() {
-        Some("invite") => party.accept(event["party_id"].as_u64().unwrap_or(0)).await.map(drop),
-        Some("party_go") if event["state"] == "gathering" => {
-            party.ready(event["go_id"].as_u64().unwrap_or(0)).await.map(drop)
+    match event.cmd.as_str() {
+        "invite" => party.accept(event.party_id).await,
+        "party_go" if event.state == Some(PartyState::Gathering) => {
+            party.ready(event.go_id.unwrap_or(0)).await
         }
-        Some("party_matched") => {
-            let Some(name) = event["match"].as_str() else { return Ok(()) };
+        "party_matched" => {
+            let Some(name) = event.other.get("match").and_then(Value::as_str) else { return Ok(()) };
             leave_game(game).await?;
             let channel = client.channel(format!("game#{name}"));
             channel.join(Value::Null).await?;
             *game = Some(channel);
             Ok(())
         }
-        Some("kick" | "disband" | "leave") if party.current().is_none() => leave_game(game).await,
+        "kick" | "disband" | "leave" if party.current().is_none() => leave_game(game).await,
         _ => Ok(()),
     }
 }
@@ -135,10 +136,10 @@ async fn run_matchmaker(api: &Api, matches: &mut u64) -> Result<(), Error> {
         pull: Some(true),
         ..SubscriptionSettings::default()
     };
-    api.put_subscription(SUBSCRIPTION, &settings).await?;
+    api.subscriptions().put(SUBSCRIPTION, &settings).await?;
     let mut after = None;
     loop {
-        let pulled = api.pull(SUBSCRIPTION, after, WAIT, PULLED_EVENTS).await?;
+        let pulled = api.subscriptions().pull(SUBSCRIPTION, after, WAIT, PULLED_EVENTS).await?;
         let tickets: Vec<PracticeTicket> =
             pulled.events.iter().filter_map(|event| ticket(event.get())).collect();
         if !tickets.is_empty() {
@@ -151,7 +152,7 @@ async fn run_matchmaker(api: &Api, matches: &mut u64) -> Result<(), Error> {
                 ("against".to_owned(), Value::Array(Vec::new())),
             ]);
             let answered =
-                api.answer_go(party_id, go_id, TicketResult::Matched, Value::Object(details)).await;
+                api.parties().answer_go(party_id, go_id, TicketResult::Matched, Value::Object(details)).await;
             if let Err(error) = answered {
                 // no_such_go: the party has cancelled.
                 tracing::debug!(party_id, go_id, %error, "practice ticket not answered");

@@ -1,6 +1,6 @@
-//! Channels for a service: publish a message, read who is present. Scopes `publish` and `presence`.
+//! Channels for a service: publish messages, read who is present, the history. Scopes `publish`, `presence` and `admin`.
 
-use super::{Api, ApiRequest, Backend, PAGE};
+use super::{ApiChannels, ApiRequest, PAGE};
 use crate::{Error, HistoryQuery, Members, PastMessages};
 use serde::{Deserialize, Serialize};
 
@@ -60,20 +60,20 @@ struct ManyMessages<'a, T> {
     messages: Vec<ChannelMessage<'a, T>>,
 }
 
-impl Api {
+impl ApiChannels<'_> {
     /// Publishes a message. Returns how many subscriptions on the server's node received it. `data` is sent as it serializes: give a
     /// [`RawValue`](serde_json::value::RawValue) to send JSON byte for byte.
     ///
     /// ```no_run
     /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
-    /// let receivers = api.publish("game#1", "hello").await?;
+    /// let receivers = api.channels().publish("game#1", "hello").await?;
     /// # Ok(())
     /// # }
     /// ```
     pub async fn publish(&self, channel: &str, data: impl Serialize) -> Result<u64, Error> {
         let path = ["channels", channel, "messages"];
         let published: MessagePublished =
-            self.call(ApiRequest::new("POST", &path).body(&NewMessage { data })?).await?;
+            self.api.call(ApiRequest::new("POST", &path).body(&NewMessage { data })?).await?;
         Ok(published.receivers)
     }
 
@@ -81,7 +81,7 @@ impl Api {
     ///
     /// ```no_run
     /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
-    /// for member in api.presence("game#1").await?.users {
+    /// for member in api.channels().presence("game#1").await?.users {
     ///     println!("{:?} with {} clients", member.user, member.clients.len());
     /// }
     /// # Ok(())
@@ -90,15 +90,13 @@ impl Api {
     pub async fn presence(&self, channel: &str) -> Result<Members, Error> {
         let path = ["channels", channel, "presence"];
         let page = || ApiRequest::new("GET", &path).query("limit", PAGE);
-        let mut members: Members = self.call(page()).await?;
+        let mut members: Members = self.api.call(page()).await?;
         while let Some(after) = members.next.take() {
-            members.append(self.call(page().query("after", after)).await?);
+            members.append(self.api.call(page().query("after", after)).await?);
         }
         Ok(members)
     }
-}
 
-impl Backend {
     /// A part of the history of a channel. Scope `admin`.
     pub async fn history(&self, channel: &str, query: HistoryQuery) -> Result<PastMessages, Error> {
         let path = ["channels", channel, "history"];
@@ -120,8 +118,8 @@ impl Backend {
     /// Publishes the same data to several channels, at most 1000. The results are in their order.
     ///
     /// ```no_run
-    /// # async fn example(backend: tavern_client::Backend) -> Result<(), tavern_client::Error> {
-    /// for result in backend.broadcast(&["game#1", "game#2"], "server restarts at noon").await? {
+    /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
+    /// for result in api.channels().broadcast(&["game#1", "game#2"], "server restarts at noon").await? {
     ///     println!("{}: {:?}", result.channel, result.receivers);
     /// }
     /// # Ok(())

@@ -1,6 +1,6 @@
 //! Acting on users, and how many there are. Scope `users`; the numbers need `presence`.
 
-use super::{Api, ApiRequest};
+use super::{Api, ApiRequest, ApiUsers};
 use crate::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -149,48 +149,32 @@ pub struct DisconnectOptions {
     pub allow_resume: bool,
 }
 
-/// What a backend does beside single messages: acting on users, publishing many messages, managing API keys.
-///
-/// ```no_run
-/// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
-/// let backend = tavern_client::Backend::new(api);
-/// backend.broadcast(&["game#1", "game#2"], "server restarts at noon").await?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-pub struct Backend {
-    pub(super) api: Api,
-}
-
-impl Backend {
-    /// Uses the connections and the API key of `api`.
-    pub fn new(api: Api) -> Backend {
-        Backend { api }
-    }
-
+impl Api {
     /// How many users, sessions, connections, channels, presences and parties there are. Scope `presence`.
     ///
     /// ```no_run
-    /// # async fn example(backend: tavern_client::Backend) -> Result<(), tavern_client::Error> {
-    /// println!("{} users online", backend.stats().await?.cluster.users_online);
+    /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
+    /// println!("{} users online", api.stats().await?.cluster.users_online);
     /// # Ok(())
     /// # }
     /// ```
     pub async fn stats(&self) -> Result<ServerStats, Error> {
-        self.api.call(ApiRequest::new("GET", &["stats"])).await
+        self.call(ApiRequest::new("GET", &["stats"])).await
     }
+}
 
+/// Acting on users. Scope `users`.
+impl ApiUsers<'_> {
     /// The sessions of a user on all nodes.
-    pub async fn sessions_of(&self, user: &str) -> Result<SessionsOfUser, Error> {
+    pub async fn sessions(&self, user: &str) -> Result<SessionsOfUser, Error> {
         self.api.call(ApiRequest::new("GET", &["users", user, "sessions"])).await
     }
 
     /// Ends the sessions of a user on all nodes, or closes their connections.
     ///
     /// ```no_run
-    /// # async fn example(backend: tavern_client::Backend) -> Result<(), tavern_client::Error> {
-    /// let ended = backend.disconnect("ann", &tavern_client::DisconnectOptions::default()).await?;
+    /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
+    /// let ended = api.users().disconnect("ann", &tavern_client::DisconnectOptions::default()).await?;
     /// println!("{} sessions ended", ended.sessions);
     /// # Ok(())
     /// # }
@@ -205,13 +189,13 @@ impl Backend {
     }
 
     /// Subscribes all sessions of a user to a channel.
-    pub async fn subscribe_user(&self, user: &str, channel: &str) -> Result<ReachedSessions, Error> {
+    pub async fn subscribe(&self, user: &str, channel: &str) -> Result<ReachedSessions, Error> {
         let path = ["users", user, "subscribe"];
         self.api.call(ApiRequest::new("POST", &path).body(&json!({"channel": channel}))?).await
     }
 
     /// Ends the subscriptions of all sessions of a user to a channel.
-    pub async fn unsubscribe_user(&self, user: &str, channel: &str) -> Result<ReachedSessions, Error> {
+    pub async fn unsubscribe(&self, user: &str, channel: &str) -> Result<ReachedSessions, Error> {
         let path = ["users", user, "unsubscribe"];
         self.api.call(ApiRequest::new("POST", &path).body(&json!({"channel": channel}))?).await
     }
@@ -226,8 +210,8 @@ impl Backend {
     /// All bans that are not over.
     ///
     /// ```no_run
-    /// # async fn example(backend: tavern_client::Backend) -> Result<(), tavern_client::Error> {
-    /// for ban in backend.bans().await? {
+    /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
+    /// for ban in api.users().bans().await? {
     ///     println!("{}: {}", ban.user, ban.reason);
     /// }
     /// # Ok(())
@@ -244,7 +228,7 @@ impl Backend {
     }
 
     /// Erases what is stored about a user.
-    pub async fn erase_user(&self, user: &str) -> Result<(), Error> {
+    pub async fn erase(&self, user: &str) -> Result<(), Error> {
         self.api.call::<Value>(ApiRequest::new("DELETE", &["users", user])).await.map(drop)
     }
 }

@@ -1,6 +1,6 @@
 //! API keys for a service with the scope `admin`.
 
-use super::{ApiRequest, Backend};
+use super::{ApiKeys, ApiRequest};
 use crate::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -35,14 +35,14 @@ pub struct CreatedKey {
     pub summary: KeySummary,
 }
 
-impl Backend {
+impl ApiKeys<'_> {
     /// All API keys.
-    pub async fn keys(&self) -> Result<Vec<KeySummary>, Error> {
+    pub async fn list(&self) -> Result<Vec<KeySummary>, Error> {
         self.api.list(&["keys"], "keys").await
     }
 
     /// Creates a key with these scopes, which expires at a time in milliseconds since 1970 or never.
-    pub async fn create_key(
+    pub async fn create(
         &self,
         name: &str,
         scopes: &[String],
@@ -53,7 +53,7 @@ impl Backend {
     }
 
     /// Revokes a key by its id.
-    pub async fn revoke_key(&self, id: &str) -> Result<(), Error> {
+    pub async fn revoke(&self, id: &str) -> Result<(), Error> {
         self.api.call::<Value>(ApiRequest::new("DELETE", &["keys", id])).await.map(drop)
     }
 }

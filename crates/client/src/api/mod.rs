@@ -12,7 +12,7 @@ mod users;
 
 pub use channels::{PublishRefusal, Published};
 pub use control::{
-    Backend, BanSummary, ClusterNumbers, ConnectionNumbers, DisconnectOptions, NodeNumbers, ReachedSessions,
+    BanSummary, ClusterNumbers, ConnectionNumbers, DisconnectOptions, NodeNumbers, ReachedSessions,
     ServerStats, SessionSummary, SessionsOfUser,
 };
 pub use keys::{CreatedKey, KeySummary};
@@ -57,8 +57,8 @@ const PAGE: &str = "100";
 /// use tavern_client::{Api, Auth};
 ///
 /// let api = Api::new("http://127.0.0.1:7400", Auth::Key("tvk_…".into()))?;
-/// let receivers = api.publish("game#1", serde_json::json!({"move": "e4"})).await?;
-/// let there = api.presence("game#1").await?;
+/// let receivers = api.channels().publish("game#1", serde_json::json!({"move": "e4"})).await?;
+/// let there = api.channels().presence("game#1").await?;
 /// println!("{receivers} received it, {} are there", there.count);
 /// # Ok(())
 /// # }
@@ -66,6 +66,42 @@ const PAGE: &str = "100";
 #[derive(Clone)]
 pub struct Api {
     shared: Arc<ApiShared>,
+}
+
+/// Channels of the server API: [`Api::channels`].
+#[derive(Clone, Copy)]
+pub struct ApiChannels<'a> {
+    api: &'a Api,
+}
+
+/// Users of the server API: [`Api::users`].
+#[derive(Clone, Copy)]
+pub struct ApiUsers<'a> {
+    api: &'a Api,
+}
+
+/// Topics of the server API: [`Api::topics`].
+#[derive(Clone, Copy)]
+pub struct ApiTopics<'a> {
+    api: &'a Api,
+}
+
+/// Subscriptions of the server API: [`Api::subscriptions`].
+#[derive(Clone, Copy)]
+pub struct ApiSubscriptions<'a> {
+    api: &'a Api,
+}
+
+/// Parties of the server API: [`Api::parties`].
+#[derive(Clone, Copy)]
+pub struct ApiParties<'a> {
+    api: &'a Api,
+}
+
+/// API keys of the server API: [`Api::keys`].
+#[derive(Clone, Copy)]
+pub struct ApiKeys<'a> {
+    api: &'a Api,
 }
 
 struct ApiShared {
@@ -93,8 +129,7 @@ impl<'a> ApiRequest<'a> {
     }
 
     fn body(mut self, body: &impl Serialize) -> Result<ApiRequest<'a>, Error> {
-        let body =
-            serde_json::to_string(body).map_err(|error| Error::new("bad_request", error.to_string()))?;
+        let body = serde_json::to_string(body).map_err(Error::unsendable)?;
         self.body = Some(body);
         Ok(self)
     }
@@ -108,12 +143,17 @@ impl<'a> ApiRequest<'a> {
 impl Api {
     /// Checks the address and the credential; connects with the first request.
     pub fn new(url: &str, auth: Auth) -> Result<Api, Error> {
-        Api::with_tls(url, auth, tls::default_tls())
+        Api::open(url, auth, None)
     }
 
     /// The same with your own TLS configuration, such as that of [`trust_pem`](crate::trust_pem).
     pub fn with_tls(url: &str, auth: Auth, tls: Arc<ClientConfig>) -> Result<Api, Error> {
+        Api::open(url, auth, Some(tls))
+    }
+
+    fn open(url: &str, auth: Auth, tls: Option<Arc<ClientConfig>>) -> Result<Api, Error> {
         let address = ServerUrl::parse(url)?;
+        let tls = tls::configured(tls, address.secure)?;
         auth::check(Some(&auth))?;
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
@@ -131,6 +171,36 @@ impl Api {
         Ok(Api { shared: Arc::new(ApiShared { address, auth, token: Mutex::default(), http }) })
     }
 
+    /// Channels: publish, presence, history.
+    pub fn channels(&self) -> ApiChannels<'_> {
+        ApiChannels { api: self }
+    }
+
+    /// Users: who they are, whom they follow, their inbox and sessions, bans.
+    pub fn users(&self) -> ApiUsers<'_> {
+        ApiUsers { api: self }
+    }
+
+    /// Topics: publish durable events.
+    pub fn topics(&self) -> ApiTopics<'_> {
+        ApiTopics { api: self }
+    }
+
+    /// Subscriptions to topics: settings, health, pulling events.
+    pub fn subscriptions(&self) -> ApiSubscriptions<'_> {
+        ApiSubscriptions { api: self }
+    }
+
+    /// Parties.
+    pub fn parties(&self) -> ApiParties<'_> {
+        ApiParties { api: self }
+    }
+
+    /// API keys. Scope `admin`.
+    pub fn keys(&self) -> ApiKeys<'_> {
+        ApiKeys { api: self }
+    }
+
     /// Asks whether the server is ready. Returns its text; a server that is not ready is the error `not_ready`.
     ///
     /// ```no_run
@@ -146,15 +216,13 @@ impl Api {
         let text = String::from_utf8_lossy(&body).trim_end().to_owned();
         match status {
             200 => Ok(text),
-            _ => Err(Error::new("not_ready", format!("answered {status}: {text}"))),
+            _ => Err(Error::NotReady(format!("answered {status}: {text}"))),
         }
     }
 
     async fn call<T: DeserializeOwned>(&self, request: ApiRequest<'_>) -> Result<T, Error> {
         let body = self.call_bytes(request).await?;
-        serde_json::from_slice(&body).map_err(|error| {
-            Error::new("unexpected_answer", format!("cannot read the server's answer: {error}"))
-        })
+        serde_json::from_slice(&body).map_err(Error::unexpected)
     }
 
     /// All pages of a list whose rows are under `name`.
@@ -166,9 +234,7 @@ impl Api {
                 request = request.query("after", after);
             }
             let mut page: Value = self.call(request).await?;
-            let page_rows: Vec<T> = serde_json::from_value(page[name].take()).map_err(|error| {
-                Error::new("unexpected_answer", format!("cannot read the {name}: {error}"))
-            })?;
+            let page_rows: Vec<T> = serde_json::from_value(page[name].take()).map_err(Error::unexpected)?;
             rows.extend(page_rows);
             match page["next"].take() {
                 Value::Null => return Ok(rows),
@@ -212,17 +278,17 @@ impl Api {
             request = request.header(CONTENT_TYPE, kind);
         }
         let request = request.body(Full::new(Bytes::from(body)));
-        let request = request.map_err(|error| Error::new("bad_request", error.to_string()))?;
+        let request = request.map_err(|error| Error::Invalid(error.to_string()))?;
         let asking = async {
             let answer = self.shared.http.request(request).await;
             let answer = answer.map_err(|error| unreachable(&authority, &error))?;
             let status = answer.status().as_u16();
             let body = Limited::new(answer.into_body(), ANSWER_BYTES).collect().await;
             let body =
-                body.map_err(|error| Error::new("unreachable", format!("the answer ended early: {error}")))?;
+                body.map_err(|error| Error::Unreachable(format!("the answer ended early: {error}")))?;
             Ok((status, body.to_bytes()))
         };
-        let late = || Error::new("timeout", format!("no answer from {authority} in time"));
+        let late = || Error::Timeout(format!("no answer from {authority} in time"));
         tokio::time::timeout(ANSWER_TIMEOUT + wait, asking).await.unwrap_or_else(|_| Err(late()))
     }
 
@@ -236,7 +302,7 @@ impl Api {
                 {
                     return Ok(Some(token));
                 }
-                let token = source().await.map_err(|why| Error::new("unauthenticated", why))?;
+                let token = source().await.map_err(Error::NoToken)?;
                 *lock(&self.shared.token) = Some(token.clone());
                 Ok(Some(token))
             }
@@ -252,20 +318,20 @@ fn checked(status: u16, body: Bytes) -> Result<Bytes, Error> {
     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
     Err(match answer.get("error") {
         Some(error) if error.is_object() => Error::from_wire(Some(error)),
-        _ => Error::new("unexpected_answer", format!("answered {status}; is this a Tavern server?")),
+        _ => Error::UnexpectedAnswer(format!("answered {status}; is this a Tavern server?")),
     })
 }
 
 fn unreachable(authority: &str, error: &hyper_util::client::legacy::Error) -> Error {
     if let Some(why) = tls::explain(error, authority) {
-        return Error::new("unreachable", why);
+        return Error::Unreachable(why);
     }
     // Only the last cause says what happened: "connection refused", "invalid certificate".
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
-    Error::new("unreachable", format!("cannot connect to {authority}: {cause}"))
+    Error::Unreachable(format!("cannot connect to {authority}: {cause}"))
 }
 
 #[cfg(test)]
@@ -277,8 +343,8 @@ mod tests {
         let refused = |status, body: &'static str| {
             checked(status, Bytes::from_static(body.as_bytes())).expect_err(body)
         };
-        assert_eq!(refused(404, r#"{"error":{"code":"not_found","message":"no"}}"#).code, "not_found");
-        assert_eq!(refused(502, "<html>").code, "unexpected_answer");
+        assert_eq!(refused(404, r#"{"error":{"code":"not_found","message":"no"}}"#).code(), "not_found");
+        assert_eq!(refused(502, "<html>").code(), "unexpected_answer");
         assert!(checked(202, Bytes::new()).is_ok());
     }
 
@@ -291,6 +357,6 @@ mod tests {
             .port();
         let api =
             Api::new(&format!("http://127.0.0.1:{port}"), Auth::User("ann".into())).expect("an address");
-        assert_eq!(api.ready().await.expect_err("no server listens").code, "unreachable");
+        assert_eq!(api.ready().await.expect_err("no server listens").code(), "unreachable");
     }
 }

@@ -1,10 +1,11 @@
-//! Parties without a session: for a service with the scope `parties`, and single commands of a user with a token. Snapshots
-//! and replies have the shape that `docs/guides/parties.md` describes.
+//! Parties without a session: for a service with the scope `parties`, and single commands of a user with a token. Replies
+//! have the shape that `docs/guides/parties.md` describes.
 
-use super::{Api, ApiRequest, checked};
+use super::{ApiParties, ApiRequest, checked};
 use crate::Error;
 use crate::address::encode;
 use crate::auth::Auth;
+use crate::party_snapshot::PartySnapshot;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -17,44 +18,44 @@ pub enum TicketResult {
     Failed,
 }
 
-impl Api {
+impl ApiParties<'_> {
     /// All parties.
-    pub async fn parties(&self) -> Result<Vec<Value>, Error> {
-        self.list(&["parties"], "parties").await
+    pub async fn list(&self) -> Result<Vec<PartySnapshot>, Error> {
+        self.api.list(&["parties"], "parties").await
     }
 
     /// One party by its number; None: there is none.
-    pub async fn party(&self, party: u64) -> Result<Option<Value>, Error> {
-        let answer: Value = self.call(ApiRequest::new("GET", &["parties", &party.to_string()])).await?;
-        Ok(snapshot(answer))
+    pub async fn get(&self, party: u64) -> Result<Option<PartySnapshot>, Error> {
+        let answer: Value = self.api.call(ApiRequest::new("GET", &["parties", &party.to_string()])).await?;
+        snapshot(answer)
     }
 
     /// The party of a user, if they are in one.
     ///
     /// ```no_run
     /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
-    /// if let Some(party) = api.party_of("ann").await? {
-    ///     println!("{} members", party["members"].as_array().map_or(0, Vec::len));
+    /// if let Some(party) = api.parties().of("ann").await? {
+    ///     println!("{} leads {} members", party.leader().unwrap_or("nobody"), party.members.len());
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn party_of(&self, user: &str) -> Result<Option<Value>, Error> {
-        let answer: Value = self.call(ApiRequest::new("GET", &["users", user, "party"])).await?;
-        Ok(snapshot(answer))
+    pub async fn of(&self, user: &str) -> Result<Option<PartySnapshot>, Error> {
+        let answer: Value = self.api.call(ApiRequest::new("GET", &["users", user, "party"])).await?;
+        snapshot(answer)
     }
 
     /// Runs a party command on behalf of a user.
     ///
     /// ```no_run
     /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
-    /// api.party_command("ann", "invite", serde_json::json!({"user": "bob"})).await?;
+    /// api.parties().command("ann", "invite", serde_json::json!({"user": "bob"})).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn party_command(&self, user: &str, cmd: &str, mut members: Value) -> Result<Value, Error> {
+    pub async fn command(&self, user: &str, cmd: &str, mut members: Value) -> Result<Value, Error> {
         members["cmd"] = json!(cmd);
-        self.call(ApiRequest::new("POST", &["users", user, "party"]).body(&members)?).await
+        self.api.call(ApiRequest::new("POST", &["users", user, "party"]).body(&members)?).await
     }
 
     /// Answers a party's ticket. `details`, an object, is sent to the members.
@@ -63,7 +64,7 @@ impl Api {
     /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
     /// use tavern_client::TicketResult;
     ///
-    /// api.answer_go(5, 7, TicketResult::Matched, serde_json::json!({"server": "eu-1:7777"})).await?;
+    /// api.parties().answer_go(5, 7, TicketResult::Matched, serde_json::json!({"server": "eu-1:7777"})).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -75,14 +76,14 @@ impl Api {
         mut details: Value,
     ) -> Result<Value, Error> {
         if !details.is_object() {
-            return Err(Error::new("bad_request", "`details` must be an object"));
+            return Err(Error::Invalid("`details` must be an object".to_owned()));
         }
         details["result"] = match result {
             TicketResult::Matched => json!("matched"),
             TicketResult::Failed => json!("failed"),
         };
         let (party, go_id) = (party.to_string(), go_id.to_string());
-        self.call(ApiRequest::new("POST", &["parties", &party, "go", &go_id]).body(&details)?).await
+        self.api.call(ApiRequest::new("POST", &["parties", &party, "go", &go_id]).body(&details)?).await
     }
 
     /// Runs a party command of the user whose token (or, in dev mode, name) this `Api` has. It opens no session, so the user
@@ -93,34 +94,33 @@ impl Api {
     /// use tavern_client::{Api, Auth};
     ///
     /// let ann = Api::new("http://127.0.0.1:7400", Auth::User("ann".into()))?;
-    /// let reply = ann.own_party_command("invite", serde_json::json!({"user": "bob"})).await?;
+    /// let reply = ann.parties().own_command("invite", serde_json::json!({"user": "bob"})).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn own_party_command(&self, cmd: &str, members: Value) -> Result<Value, Error> {
+    pub async fn own_command(&self, cmd: &str, members: Value) -> Result<Value, Error> {
         let Value::Object(members) = members else {
-            return Err(Error::new("bad_request", "the members of a command must be an object"));
+            return Err(Error::Invalid("the members of a command must be an object".to_owned()));
         };
-        let query = match &self.shared.auth {
+        let query = match &self.api.shared.auth {
             Auth::Key(_) => {
-                return Err(Error::new(
-                    "not_allowed",
-                    "this command needs a user: use a token instead of an API key",
+                return Err(Error::Invalid(
+                    "this command needs a user: use a token instead of an API key".to_owned(),
                 ));
             }
             Auth::User(user) => vec![("user", user.clone())],
             Auth::Token(_) | Auth::Source(_) => Vec::new(),
         };
-        let target = self.shared.address.target("/party", &query);
+        let target = self.api.shared.address.target("/party", &query);
         let body = ("application/x-www-form-urlencoded", form(cmd, &members));
-        let (status, body) = self.send("POST", &target, Some(body), Duration::ZERO).await?;
+        let (status, body) = self.api.send("POST", &target, Some(body), Duration::ZERO).await?;
         let body = checked(status, body.clone()).map_err(|error| flat_refusal(&body).unwrap_or(error))?;
-        serde_json::from_slice(&body).map_err(|error| Error::new("unexpected_answer", error.to_string()))
+        serde_json::from_slice(&body).map_err(Error::unexpected)
     }
 }
 
-fn snapshot(mut answer: Value) -> Option<Value> {
-    Some(answer["party"].take()).filter(Value::is_object)
+fn snapshot(mut answer: Value) -> Result<Option<PartySnapshot>, Error> {
+    serde_json::from_value(answer["party"].take()).map_err(Error::unexpected)
 }
 
 /// The command as form fields; strings are written as they are, everything else as JSON.
@@ -139,10 +139,10 @@ fn form(cmd: &str, members: &Map<String, Value>) -> String {
 /// A refusal of `POST /party`: `error` is a string, and `code` is next to it.
 fn flat_refusal(body: &[u8]) -> Option<Error> {
     let answer: Value = serde_json::from_slice(body).ok()?;
-    let mut error = Error::new(answer["code"].as_str()?, answer["error"].as_str()?);
-    error.retry_after_ms = answer["retry_after_ms"].as_u64();
-    error.party = Some(answer["party"].clone()).filter(Value::is_object).map(Box::new);
-    Some(error)
+    let (code, message) = (answer["code"].as_str()?, answer["error"].as_str()?);
+    let mut error = answer.clone();
+    (error["code"], error["message"]) = (json!(code), json!(message));
+    Some(Error::from_wire(Some(&error)))
 }
 
 #[cfg(test)]
@@ -163,8 +163,8 @@ mod tests {
     fn refusals_keep_code_and_party() {
         let error =
             flat_refusal(br#"{"error":"no","code":"party_full","party":{"party_id":5}}"#).expect("a refusal");
-        assert_eq!((error.code.as_str(), error.message.as_str()), ("party_full", "no"));
-        assert!(error.party.is_some());
+        assert_eq!((error.code(), error.message().as_str()), ("party_full", "no"));
+        assert!(matches!(error, Error::Refused(refusal) if refusal.party.is_some()));
         assert!(flat_refusal(br#"{"error":{"code":"x","message":"y"}}"#).is_none());
     }
 }

@@ -1,6 +1,6 @@
 //! Subscriptions to topics: create and change them, read their health, pull, replay, retry dead letters. Scope `subscriptions`.
 
-use super::{Api, ApiRequest};
+use super::{ApiRequest, ApiSubscriptions};
 use crate::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -17,7 +17,7 @@ pub struct SubscriptionSettings {
     /// Where batches are posted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback: Option<String>,
-    /// No callback: events are read with [`Api::pull`].
+    /// No callback: events are read with [`ApiSubscriptions::pull`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pull: Option<bool>,
     /// How long an event may wait for others of its batch.
@@ -80,7 +80,7 @@ pub struct Subscription {
     pub other: Map<String, Value>,
 }
 
-/// The result of [`Api::put_subscription`].
+/// The result of [`ApiSubscriptions::put`].
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct SubscriptionPut {
@@ -169,7 +169,7 @@ pub enum ReplayFrom {
     Time(String),
 }
 
-/// The result of [`Api::replay`].
+/// The result of [`ApiSubscriptions::replay`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Replayed {
@@ -182,15 +182,15 @@ pub struct Replayed {
     pub other: Map<String, Value>,
 }
 
-impl Api {
+impl ApiSubscriptions<'_> {
     /// All subscriptions of this key; those of all keys with the scope `admin`.
-    pub async fn subscriptions(&self) -> Result<Vec<Subscription>, Error> {
-        self.list(&["subscriptions"], "subscriptions").await
+    pub async fn list(&self) -> Result<Vec<Subscription>, Error> {
+        self.api.list(&["subscriptions"], "subscriptions").await
     }
 
     /// One subscription; the error `not_found` if it does not exist.
-    pub async fn subscription(&self, name: &str) -> Result<Subscription, Error> {
-        self.call(ApiRequest::new("GET", &["subscriptions", name])).await
+    pub async fn get(&self, name: &str) -> Result<Subscription, Error> {
+        self.api.call(ApiRequest::new("GET", &["subscriptions", name])).await
     }
 
     /// Creates a subscription, or changes the given settings.
@@ -205,23 +205,19 @@ impl Api {
     ///     pull: Some(false),
     ///     ..SubscriptionSettings::default()
     /// };
-    /// if let Some(secret) = api.put_subscription("mail", &settings).await?.secret {
+    /// if let Some(secret) = api.subscriptions().put("mail", &settings).await?.secret {
     ///     println!("check signatures with {secret}");
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn put_subscription(
-        &self,
-        name: &str,
-        settings: &SubscriptionSettings,
-    ) -> Result<SubscriptionPut, Error> {
-        self.call(ApiRequest::new("PUT", &["subscriptions", name]).body(settings)?).await
+    pub async fn put(&self, name: &str, settings: &SubscriptionSettings) -> Result<SubscriptionPut, Error> {
+        self.api.call(ApiRequest::new("PUT", &["subscriptions", name]).body(settings)?).await
     }
 
     /// Deletes a subscription and its queued events.
-    pub async fn delete_subscription(&self, name: &str) -> Result<(), Error> {
-        self.call::<Value>(ApiRequest::new("DELETE", &["subscriptions", name])).await.map(drop)
+    pub async fn delete(&self, name: &str) -> Result<(), Error> {
+        self.api.call::<Value>(ApiRequest::new("DELETE", &["subscriptions", name])).await.map(drop)
     }
 
     /// The next events of a subscription. `after` acknowledges everything through that number; without it the answer starts
@@ -233,7 +229,7 @@ impl Api {
     ///
     /// let mut after = None;
     /// loop {
-    ///     let pulled = api.pull("mail", after, Duration::from_secs(20), 100).await?;
+    ///     let pulled = api.subscriptions().pull("mail", after, Duration::from_secs(20), 100).await?;
     ///     for event in &pulled.events {
     ///         println!("{event}");
     ///     }
@@ -255,7 +251,7 @@ impl Api {
             request = request.query("after", after);
         }
         request.wait = wait;
-        self.call(request).await
+        self.api.call(request).await
     }
 
     /// Delivers earlier events to a subscription again.
@@ -265,18 +261,18 @@ impl Api {
             ReplayFrom::TimeMs(ms) => json!({"from_time": ms}),
             ReplayFrom::Time(text) => json!({"from_time": text}),
         };
-        self.call(ApiRequest::new("POST", &["subscriptions", name, "replay"]).body(&from)?).await
+        self.api.call(ApiRequest::new("POST", &["subscriptions", name, "replay"]).body(&from)?).await
     }
 
     /// Starts or stops a subscription.
     pub async fn enable(&self, name: &str, enabled: bool) -> Result<Subscription, Error> {
         let order = if enabled { "enable" } else { "disable" };
-        self.call(ApiRequest::new("POST", &["subscriptions", name, order])).await
+        self.api.call(ApiRequest::new("POST", &["subscriptions", name, order])).await
     }
 
     /// The dead letters of a subscription, all pages.
     pub async fn dead_letters(&self, name: &str) -> Result<Vec<DeadLetter>, Error> {
-        self.list(&["subscriptions", name, "dead-letters"], "dead_letters").await
+        self.api.list(&["subscriptions", name, "dead-letters"], "dead_letters").await
     }
 
     /// The last attempts to deliver to a subscription, the newest first.
@@ -292,16 +288,16 @@ impl Api {
         }
         let path = ["subscriptions", name, "attempts"];
         let request = ApiRequest::new("GET", &path).query("limit", limit).query("failed", failed_only);
-        self.call::<Attempts>(request).await.map(|found| found.attempts)
+        self.api.call::<Attempts>(request).await.map(|found| found.attempts)
     }
 
     /// Sends a test event to the callback of a subscription and returns what the endpoint answered.
-    pub async fn test_subscription(&self, name: &str) -> Result<DeliveryAttempt, Error> {
+    pub async fn test(&self, name: &str) -> Result<DeliveryAttempt, Error> {
         let path = ["subscriptions", name, "test"];
         let mut request = ApiRequest::new("POST", &path);
         // The server waits for the endpoint.
         request.wait = Duration::from_secs(60);
-        self.call(request).await
+        self.api.call(request).await
     }
 
     /// Replaces the secret of a subscription and returns the new one. The old one still signs for a while.
@@ -312,7 +308,7 @@ impl Api {
         }
         let path = ["subscriptions", name, "rotate"];
         let request = ApiRequest::new("POST", &path).body(&json!({}))?;
-        self.call::<Rotated>(request).await.map(|rotated| rotated.secret)
+        self.api.call::<Rotated>(request).await.map(|rotated| rotated.secret)
     }
 
     /// Retries dead letters: those with these ids, or all. Returns how many.
@@ -326,7 +322,8 @@ impl Api {
         let body = if ids.is_empty() { json!({}) } else { json!({"ids": ids}) };
         let mut total = 0;
         loop {
-            let Retried { retried, more } = self.call(ApiRequest::new("POST", &path).body(&body)?).await?;
+            let Retried { retried, more } =
+                self.api.call(ApiRequest::new("POST", &path).body(&body)?).await?;
             total += retried;
             if !more || retried == 0 {
                 return Ok(total);

@@ -1,6 +1,6 @@
 //! Topics: publish durable events, list topics. Scopes `events` and `subscriptions`.
 
-use super::{Api, ApiRequest};
+use super::{ApiRequest, ApiTopics};
 use crate::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -47,7 +47,7 @@ impl NewEvent {
     /// Any JSON, sent as it serializes.
     pub fn data(mut self, data: impl Serialize) -> Result<NewEvent, Error> {
         let data = serde_json::value::to_raw_value(&data);
-        self.data = Some(data.map_err(|error| Error::new("bad_request", error.to_string()))?);
+        self.data = Some(data.map_err(Error::unsendable)?);
         Ok(self)
     }
 }
@@ -84,7 +84,7 @@ pub struct Topic {
     pub other: Map<String, Value>,
 }
 
-impl Api {
+impl ApiTopics<'_> {
     /// Publishes one event to a topic; it is stored when this returns.
     ///
     /// ```no_run
@@ -92,23 +92,23 @@ impl Api {
     /// use tavern_client::NewEvent;
     ///
     /// let event = NewEvent::new("create").id("order-7").data(serde_json::json!({"total": 5}))?;
-    /// let published = api.publish_event("orders", &event).await?;
+    /// let published = api.topics().publish("orders", &event).await?;
     /// println!("number {} of the topic", published.last_seq);
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn publish_event(&self, topic: &str, event: &NewEvent) -> Result<EventsPublished, Error> {
-        self.call(ApiRequest::new("POST", &["topics", topic, "events"]).body(event)?).await
+    pub async fn publish(&self, topic: &str, event: &NewEvent) -> Result<EventsPublished, Error> {
+        self.api.call(ApiRequest::new("POST", &["topics", topic, "events"]).body(event)?).await
     }
 
     /// All topics.
-    pub async fn topics(&self) -> Result<Vec<Topic>, Error> {
-        self.list(&["topics"], "topics").await
+    pub async fn list(&self) -> Result<Vec<Topic>, Error> {
+        self.api.list(&["topics"], "topics").await
     }
 
     /// The stored events of a topic, the oldest first. `after` is the `seq` of the last known event, or 0.
     /// Returns the events as the server wrote them, and the `after` of the next page.
-    pub async fn browse_topic(
+    pub async fn browse(
         &self,
         topic: &str,
         after: u64,
@@ -121,12 +121,12 @@ impl Api {
         }
         let path = ["topics", topic, "events"];
         let request = ApiRequest::new("GET", &path).query("after", after).query("limit", limit);
-        let page: BrowsedEvents = self.call(request).await?;
+        let page: BrowsedEvents = self.api.call(request).await?;
         Ok((page.events, page.next.and_then(|next| next.parse().ok())))
     }
 
     /// Deletes a topic that this key publishes to.
-    pub async fn delete_topic(&self, topic: &str) -> Result<(), Error> {
-        self.call::<Value>(ApiRequest::new("DELETE", &["topics", topic])).await.map(drop)
+    pub async fn delete(&self, topic: &str) -> Result<(), Error> {
+        self.api.call::<Value>(ApiRequest::new("DELETE", &["topics", topic])).await.map(drop)
     }
 }

@@ -1,6 +1,6 @@
 //! Users for a service: status, channels, follows, visibility, inbox. Scope `presence`.
 
-use super::{Api, ApiRequest};
+use super::{ApiRequest, ApiUsers};
 use crate::presence::Activity;
 use crate::{Error, Visibility};
 use serde::{Deserialize, Serialize};
@@ -99,71 +99,71 @@ pub struct UserClient {
     pub other: Map<String, Value>,
 }
 
-impl Api {
+impl ApiUsers<'_> {
     /// One page of the users who are online or known, by id: those that begin with `prefix`, after the user `after`.
     ///
     /// ```no_run
     /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
-    /// let page = api.users("an", None).await?;
+    /// let page = api.users().list("an", None).await?;
     /// let online = page.users.iter().filter(|user| user.online).count();
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn users(&self, prefix: &str, after: Option<&str>) -> Result<UserPage, Error> {
+    pub async fn list(&self, prefix: &str, after: Option<&str>) -> Result<UserPage, Error> {
         let mut request = ApiRequest::new("GET", &["users"]).query("prefix", prefix);
         if let Some(after) = after {
             request = request.query("after", after);
         }
-        self.call(request).await
+        self.api.call(request).await
     }
 
     /// A user's channels, and why they count as online or offline.
     ///
     /// ```no_run
     /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
-    /// let ann = api.user("ann").await?;
+    /// let ann = api.users().get("ann").await?;
     /// println!("{} is {}: {}", ann.user, if ann.online { "online" } else { "offline" }, ann.why);
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn user(&self, user: &str) -> Result<UserReport, Error> {
-        self.call(ApiRequest::new("GET", &["users", user])).await
+    pub async fn get(&self, user: &str) -> Result<UserReport, Error> {
+        self.api.call(ApiRequest::new("GET", &["users", user])).await
     }
 
     /// Whom a user follows, all pages.
     pub async fn following(&self, user: &str) -> Result<Vec<String>, Error> {
-        self.list(&["users", user, "following"], "users").await
+        self.api.list(&["users", user, "following"], "users").await
     }
 
     /// Who follows a user, all pages.
     pub async fn followers(&self, user: &str) -> Result<Vec<String>, Error> {
-        self.list(&["users", user, "followers"], "users").await
+        self.api.list(&["users", user, "followers"], "users").await
     }
 
     /// Makes one user follow another.
     pub async fn follow(&self, follower: &str, followee: &str) -> Result<(), Error> {
         let path = ["users", follower, "following", followee];
-        self.call::<Value>(ApiRequest::new("PUT", &path)).await.map(drop)
+        self.api.call::<Value>(ApiRequest::new("PUT", &path)).await.map(drop)
     }
 
     /// Makes one user no longer follow another.
     pub async fn unfollow(&self, follower: &str, followee: &str) -> Result<(), Error> {
         let path = ["users", follower, "following", followee];
-        self.call::<Value>(ApiRequest::new("DELETE", &path)).await.map(drop)
+        self.api.call::<Value>(ApiRequest::new("DELETE", &path)).await.map(drop)
     }
 
     /// Sets who sees a user.
     pub async fn set_visibility(&self, user: &str, visibility: Visibility) -> Result<(), Error> {
         let path = ["users", user, "visibility"];
         let request = ApiRequest::new("PUT", &path).body(&json!({"value": visibility.as_str()}))?;
-        self.call::<Value>(request).await.map(drop)
+        self.api.call::<Value>(request).await.map(drop)
     }
 
     /// Puts a message into a user's inbox; it waits there until one of their sessions has acknowledged it. Scope `publish`.
     ///
     /// ```no_run
     /// # async fn example(api: tavern_client::Api) -> Result<(), tavern_client::Error> {
-    /// api.send_to_inbox("ann", serde_json::json!({"gift": 5})).await?;
+    /// api.users().send_to_inbox("ann", serde_json::json!({"gift": 5})).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -173,6 +173,6 @@ impl Api {
             data: T,
         }
         let path = ["users", user, "messages"];
-        self.call::<Value>(ApiRequest::new("POST", &path).body(&Body { data })?).await.map(drop)
+        self.api.call::<Value>(ApiRequest::new("POST", &path).body(&Body { data })?).await.map(drop)
     }
 }

@@ -2,34 +2,30 @@
 //! Must hold: every wait has a timeout; every answer has a bound.
 
 use super::stream;
-use super::{ANSWER_TIMEOUT, LinkEvent, MESSAGE_BYTES, SessionCredential};
-use crate::address::ServerUrl;
+use super::{ANSWER_TIMEOUT, LinkEvent, LinkRequest, MESSAGE_BYTES};
 use crate::error::{LinkEnd, OpenError};
+use crate::fault;
 use crate::frame::{Outgoing, ServerFrame};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming as Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use rustls::ClientConfig;
 use serde_json::Value;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 pub(super) struct HttpLink {
-    address: ServerUrl,
-    tls: Arc<ClientConfig>,
-    credential: Arc<SessionCredential>,
+    opening: LinkRequest,
     sender: Option<SendRequest<Full<Bytes>>>,
     /// Drives the connection.
     driver: JoinSet<()>,
 }
 
 impl HttpLink {
-    pub fn new(address: ServerUrl, tls: Arc<ClientConfig>, credential: Arc<SessionCredential>) -> HttpLink {
-        HttpLink { address, tls, credential, sender: None, driver: JoinSet::new() }
+    pub fn new(opening: &LinkRequest) -> HttpLink {
+        HttpLink { opening: opening.clone(), sender: None, driver: JoinSet::new() }
     }
 
     /// Opens the event stream, of a session to resume or of a new one.
@@ -37,7 +33,7 @@ impl HttpLink {
         &mut self,
         resume: Option<&(String, u64)>,
     ) -> Result<http::Response<Body>, OpenError> {
-        let target = self.address.target("/v1/stream", &self.credential.query());
+        let target = self.opening.address.target("/v1/stream", &self.opening.credential.query());
         self.request("GET", &target, Bytes::new(), resume).await
     }
 
@@ -53,7 +49,7 @@ impl HttpLink {
         let lost = |error: hyper::Error| OpenError::Lost(error.to_string());
         if self.sender.as_ref().is_none_or(SendRequest::is_closed) {
             self.driver.abort_all();
-            let stream = stream::connect(&self.address, &self.tls).await?;
+            let stream = stream::connect(&self.opening).await?;
             let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
             self.driver.spawn(async move {
                 // The pending request reports the error.
@@ -61,9 +57,11 @@ impl HttpLink {
             });
             self.sender = Some(sender);
         }
-        let mut request =
-            http::Request::builder().method(method).uri(target).header("host", self.address.authority());
-        if let Some(token) = self.credential.bearer() {
+        let mut request = http::Request::builder()
+            .method(method)
+            .uri(target)
+            .header("host", self.opening.address.authority());
+        if let Some(token) = self.opening.credential.bearer() {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         if let Some((session, seq)) = resume {
@@ -72,7 +70,7 @@ impl HttpLink {
         if method == "POST" {
             request = request.header("content-type", "application/json");
         }
-        let request = request.body(Full::new(body)).map_err(|error| OpenError::Blocked(error.to_string()))?;
+        let request = request.body(Full::new(body)).map_err(|error| OpenError::blocked(error.to_string()))?;
         let Some(sender) = &mut self.sender else { return Err(OpenError::Lost("not connected".into())) };
         sender.ready().await.map_err(lost)?;
         sender.send_request(request).await.map_err(lost)
@@ -85,7 +83,7 @@ impl HttpLink {
         body: String,
         timeout: Duration,
     ) -> Result<ServerFrame, OpenError> {
-        let target = self.address.target(path, &self.credential.query());
+        let target = self.opening.address.target(path, &self.opening.credential.query());
         let posting = async {
             let answer = self.request("POST", &target, Bytes::from(body), None).await?;
             let status = answer.status().as_u16();
@@ -115,6 +113,7 @@ pub(super) async fn commands(
     events: mpsc::Sender<LinkEvent>,
 ) {
     while let Some(mut command) = commands.recv().await {
+        fault::point("command");
         let id = command.members["id"].clone();
         command.members["session"] = Value::String(session.clone());
         let event = match connection.post("/v1/command", command.text(), ANSWER_TIMEOUT).await {
@@ -133,10 +132,11 @@ pub(super) async fn commands(
 
 pub(super) fn link_end(error: OpenError) -> LinkEnd {
     match error {
-        OpenError::Refused(error) if error.code == "unauthenticated" => {
-            LinkEnd::coded(super::TOKEN_EXPIRED, error.message)
+        OpenError::Refused(error) if error.code() == "unauthenticated" => {
+            LinkEnd::coded(super::TOKEN_EXPIRED, error.message())
         }
         OpenError::Refused(error) => LinkEnd::new(error.to_string()),
-        OpenError::Blocked(why) | OpenError::Lost(why) => LinkEnd::new(why),
+        OpenError::Blocked(ending) => ending,
+        OpenError::Lost(why) | OpenError::NoToken(why) | OpenError::Failed(why) => LinkEnd::new(why),
     }
 }

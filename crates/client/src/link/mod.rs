@@ -1,18 +1,26 @@
 //! A link to a server over WebSocket, SSE or long-poll: tasks behind two queues, one for frames and one for commands.
 //! Must hold: a link is opened once; its last item is why it ended; its tasks end with it; every queue is bounded.
 
+mod frames;
 mod http;
 mod poll;
 mod sse;
 pub(crate) mod stream;
 mod websocket;
 
+#[cfg(test)]
+pub(crate) use websocket::accept_of;
+
 use crate::address::ServerUrl;
 use crate::auth::Auth;
 use crate::error::{Error, LinkEnd, OpenError};
+use crate::fault;
 use crate::frame::{Outgoing, ServerFrame};
+use futures_util::FutureExt;
 use rustls::ClientConfig;
 use serde_json::Value;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -21,7 +29,7 @@ use tokio::task::JoinSet;
 /// Frames between a link's tasks and the session.
 const INCOMING: usize = 256;
 const OUTGOING: usize = 64;
-const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The largest message that a server can be configured for, with some margin for its envelope.
 const MESSAGE_BYTES: usize = 66 << 20;
@@ -60,6 +68,8 @@ pub(crate) enum LinkEvent {
     /// The server is alive: a ping or a part of a frame.
     Alive,
     End(LinkEnd),
+    /// A task of the link panicked, with this message.
+    Failed(String),
 }
 
 /// An open link.
@@ -110,6 +120,7 @@ impl SessionCredential {
 }
 
 /// The parameters for opening a link.
+#[derive(Clone)]
 pub(crate) struct LinkRequest {
     pub address: ServerUrl,
     pub tls: Arc<ClientConfig>,
@@ -119,10 +130,15 @@ pub(crate) struct LinkRequest {
     pub statuses: bool,
     /// The last event that the session has processed.
     pub taken: watch::Receiver<u64>,
+    /// How long opening may take, up to the reply to hello.
+    pub timeout: Duration,
+    /// A server has accepted a connection.
+    pub reached: Arc<AtomicBool>,
 }
 
 /// Opens a link and sends hello; returns the answer and the link.
 pub(crate) async fn open(transport: Transport, request: LinkRequest) -> Result<(Value, Link), OpenError> {
+    let (limit, reached) = (request.timeout, request.reached.clone());
     let opening = async {
         match transport {
             Transport::WebSocket => websocket::open(request).await,
@@ -130,16 +146,32 @@ pub(crate) async fn open(transport: Transport, request: LinkRequest) -> Result<(
             Transport::Poll => poll::open(request).await,
         }
     };
-    match tokio::time::timeout(OPEN_TIMEOUT, opening).await {
+    match tokio::time::timeout(limit, opening).await {
         Ok(opened) => opened,
-        Err(_) => Err(OpenError::Lost("no answer to hello in time".into())),
+        Err(_) if reached.load(Ordering::Relaxed) => Err(OpenError::blocked("no answer to hello in time")),
+        Err(_) => Err(OpenError::Lost("no connection in time".into())),
     }
+}
+
+/// Starts a task of a link. A panic in it is the last event of the link.
+fn spawn(
+    tasks: &mut JoinSet<()>,
+    events: &mpsc::Sender<LinkEvent>,
+    task: impl Future<Output = ()> + Send + 'static,
+) {
+    let events = events.clone();
+    tasks.spawn(async move {
+        if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
+            let _ = events.send(LinkEvent::Failed(fault::cause(&*panic))).await;
+        }
+    });
 }
 
 /// The content of an ok reply to hello, or its error.
 fn checked(answer: &Value) -> Result<Value, OpenError> {
     match answer.get("ok") {
         Some(ok) if ok["session"].is_string() => Ok(ok.clone()),
+        _ if answer.get("error").is_none() => Err(OpenError::blocked("the answer to hello is not Tavern's")),
         _ => Err(OpenError::Refused(Error::from_wire(answer.get("error")))),
     }
 }
@@ -149,7 +181,6 @@ fn refusal(status: u16, body: &[u8]) -> OpenError {
     let answer: Option<Value> = serde_json::from_slice(body).ok();
     match answer.as_ref().and_then(|answer| answer.get("error")) {
         Some(error) => OpenError::Refused(Error::from_wire(Some(error))),
-        None if status >= 500 => OpenError::Lost(format!("answered {status}")),
-        None => OpenError::Blocked(format!("answered {status}")),
+        None => OpenError::blocked(format!("something else than Tavern answered, with status {status}")),
     }
 }

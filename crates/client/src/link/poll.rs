@@ -3,10 +3,10 @@
 
 use super::http::{self, HttpLink};
 use super::{
-    ANSWER_TIMEOUT, INCOMING, Link, LinkEvent, LinkRequest, OPEN_TIMEOUT, OUTGOING, SUPERSEDED, Transport,
-    checked,
+    ANSWER_TIMEOUT, INCOMING, Link, LinkEvent, LinkRequest, OUTGOING, SUPERSEDED, Transport, checked, spawn,
 };
 use crate::error::{Error, LinkEnd, OpenError};
+use crate::fault;
 use crate::frame::ServerFrame;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -18,9 +18,7 @@ use tokio::task::JoinSet;
 const POLL_MS: u64 = 15_000;
 
 pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenError> {
-    let connection =
-        || HttpLink::new(request.address.clone(), request.tls.clone(), request.credential.clone());
-    let mut first = connection();
+    let mut first = HttpLink::new(&request);
     let mut asked = json!({"op": "hello"});
     if let Some((session, seq)) = &request.resume {
         asked["session"] = json!(session);
@@ -29,15 +27,17 @@ pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenErro
     if request.statuses {
         asked["status"] = json!(true);
     }
-    let hello = checked(&first.post("/v1/command", asked.to_string(), OPEN_TIMEOUT).await?.value)?;
+    let hello = checked(&first.post("/v1/command", asked.to_string(), request.timeout).await?.value)?;
     let session = hello["session"].as_str().unwrap_or_default().to_owned();
     let (events, incoming) = mpsc::channel(INCOMING);
     let (outgoing, commands) = mpsc::channel(OUTGOING);
     let mut tasks = JoinSet::new();
     let fresh = hello["resumed"] != true || hello["reset"] == true;
     let cursor = request.resume.as_ref().filter(|_| !fresh).map_or(0, |(_, seq)| *seq);
-    tasks.spawn(http::commands(first, session.clone(), commands, events.clone()));
-    tasks.spawn(poll(connection(), session, cursor, request.taken.clone(), events));
+    let sending = http::commands(first, session.clone(), commands, events.clone());
+    spawn(&mut tasks, &events, sending);
+    let polling = poll(HttpLink::new(&request), session, cursor, request.taken, events.clone());
+    spawn(&mut tasks, &events, polling);
     Ok((hello, Link { transport: Transport::Poll, incoming, outgoing, _tasks: tasks }))
 }
 
@@ -50,6 +50,7 @@ async fn poll(
 ) {
     let timeout = Duration::from_millis(POLL_MS + POLL_MS / 10) + ANSWER_TIMEOUT;
     loop {
+        fault::point("poll");
         let asked = json!({"session": session, "cursor": cursor, "timeout_ms": POLL_MS});
         let frames = match connection
             .post("/v1/poll", asked.to_string(), timeout)

@@ -3,9 +3,10 @@
 use super::http::{self, HttpLink};
 use super::{
     ANSWER_TIMEOUT, INCOMING, Link, LinkEvent, LinkRequest, MESSAGE_BYTES, OUTGOING, Transport, checked,
-    refusal,
+    refusal, spawn,
 };
 use crate::error::{LinkEnd, OpenError};
+use crate::fault;
 use crate::frame::ServerFrame;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming as Body;
@@ -17,9 +18,7 @@ use tokio::task::JoinSet;
 const REFUSAL_BYTES: usize = 4_096;
 
 pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenError> {
-    let connection =
-        || HttpLink::new(request.address.clone(), request.tls.clone(), request.credential.clone());
-    let mut stream_link = connection();
+    let mut stream_link = HttpLink::new(&request);
     let answer = stream_link.stream(request.resume.as_ref()).await?;
     let status = answer.status().as_u16();
     if status != 200 {
@@ -29,13 +28,15 @@ pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenErro
     let mut stream =
         SseStream { body: answer.into_body(), blocks: Blocks::default(), ready: VecDeque::new() };
     let hello = loop {
-        match stream.next().await.map_err(|ending| OpenError::Lost(ending.why))? {
+        match stream.next().await.map_err(OpenError::Blocked)? {
+            // The reply may follow events.
+            Some(frame) if frame.value.get("event").is_some() => continue,
             Some(frame) => break checked(&frame.value)?,
             None => continue,
         }
     };
     let session = hello["session"].as_str().unwrap_or_default().to_owned();
-    let mut beside = connection();
+    let mut beside = HttpLink::new(&request);
     if request.statuses {
         beside
             .post(
@@ -48,14 +49,15 @@ pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenErro
     let (events, incoming) = mpsc::channel(INCOMING);
     let (outgoing, commands) = mpsc::channel(OUTGOING);
     let mut tasks = JoinSet::new();
-    tasks.spawn(http::commands(beside, session, commands, events.clone()));
-    tasks.spawn(read(stream, stream_link, events));
+    spawn(&mut tasks, &events, http::commands(beside, session, commands, events.clone()));
+    spawn(&mut tasks, &events.clone(), read(stream, stream_link, events));
     Ok((hello, Link { transport: Transport::Sse, incoming, outgoing, _tasks: tasks }))
 }
 
 /// Holds the connection too: the stream ends with it.
 async fn read(mut stream: SseStream, _connection: HttpLink, events: mpsc::Sender<LinkEvent>) {
     loop {
+        fault::point("stream");
         let event = match stream.next().await {
             Ok(Some(frame)) => LinkEvent::Frame(frame),
             Ok(None) => LinkEvent::Alive,

@@ -1,16 +1,19 @@
 //! WebSocket: one task reads, one writes and answers pings.
 //! Must hold: a message larger than `MESSAGE_BYTES` is refused before it is kept.
 
+use super::frames::{self, Opcode};
 use super::stream::{self, Io};
-use super::{INCOMING, Link, LinkEvent, LinkRequest, MESSAGE_BYTES, OUTGOING, Transport, checked, refusal};
-use crate::backoff::random;
+use super::{
+    INCOMING, Link, LinkEvent, LinkRequest, MESSAGE_BYTES, OUTGOING, Transport, checked, refusal, spawn,
+};
 use crate::error::{LinkEnd, OpenError};
+use crate::fault;
 use crate::frame::{Outgoing, ServerFrame};
+use crate::random::random;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tavern_wire::ws::{self, Opcode, Role};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -23,15 +26,15 @@ const REFUSAL_BYTES: u64 = 4_096;
 const REFUSAL_TIMEOUT: Duration = Duration::from_millis(300);
 
 pub(super) async fn open(request: LinkRequest) -> Result<(Value, Link), OpenError> {
-    let mut stream = stream::connect(&request.address, &request.tls).await?;
+    let mut stream = stream::connect(&request).await?;
     let rest = upgrade(&mut stream, &request).await?;
     let (reader, writer) = tokio::io::split(stream);
     let (events, incoming) = mpsc::channel(INCOMING);
     let (outgoing, commands) = mpsc::channel(OUTGOING);
     let (pong, pongs) = mpsc::channel(2);
     let mut tasks = JoinSet::new();
-    tasks.spawn(read(reader, rest, events, pong));
-    tasks.spawn(write(writer, commands, pongs));
+    spawn(&mut tasks, &events, write(writer, commands, pongs));
+    spawn(&mut tasks, &events.clone(), read(reader, rest, events, pong));
     let mut link = Link { transport: Transport::WebSocket, incoming, outgoing, _tasks: tasks };
     hello(&mut link, &request).await.map(|answer| (answer, link))
 }
@@ -53,9 +56,12 @@ async fn hello(link: &mut Link, request: &LinkRequest) -> Result<Value, OpenErro
     let _ = link.outgoing.send(hello.into()).await;
     loop {
         match link.incoming.recv().await {
+            // The reply may follow events.
+            Some(LinkEvent::Frame(frame)) if frame.value.get("event").is_some() => {}
             Some(LinkEvent::Frame(frame)) => return checked(&frame.value),
             Some(LinkEvent::Alive) => {}
-            Some(LinkEvent::End(ending)) => return Err(OpenError::Lost(ending.why)),
+            Some(LinkEvent::End(ending)) => return Err(OpenError::Blocked(ending)),
+            Some(LinkEvent::Failed(cause)) => return Err(OpenError::Failed(cause)),
             None => return Err(OpenError::Lost("the connection ended".into())),
         }
     }
@@ -82,8 +88,8 @@ async fn upgrade(stream: &mut Box<dyn Io>, request: &LinkRequest) -> Result<Vec<
             break at + 4;
         }
         if input.len() > HEAD_BYTES || stream.read_buf(&mut input).await? == 0 {
-            return Err(OpenError::Blocked(
-                "not a WebSocket server: the connection ended in the handshake".into(),
+            return Err(OpenError::blocked(
+                "the connection ended in the WebSocket handshake; is this a Tavern server?",
             ));
         }
     };
@@ -100,14 +106,16 @@ async fn upgrade(stream: &mut Box<dyn Io>, request: &LinkRequest) -> Result<Vec<
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("sec-websocket-accept").then(|| value.trim().to_owned())
     };
-    if head.lines().find_map(field) != Some(accept(&nonce)) {
-        return Err(OpenError::Blocked("not a WebSocket server".into()));
+    if head.lines().find_map(field) != Some(accept_of(&nonce)) {
+        return Err(OpenError::blocked(
+            "the WebSocket handshake has another answer; is this a Tavern server?",
+        ));
     }
     Ok(rest)
 }
 
 /// What a WebSocket server must answer to this key.
-fn accept(nonce: &str) -> String {
+pub(crate) fn accept_of(nonce: &str) -> String {
     let joined = format!("{nonce}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
     let sha1 = &ring::digest::SHA1_FOR_LEGACY_USE_ONLY;
     STANDARD.encode(ring::digest::digest(sha1, joined.as_bytes()))
@@ -121,6 +129,7 @@ async fn read(
 ) {
     let mut frames = Frames { input, taken: 0, message: Vec::new() };
     let ending = loop {
+        fault::point("read");
         match frames.next() {
             Ok(Some(WebSocketMessage::Message(text))) => match ServerFrame::parse(&text) {
                 Ok(frame) => {
@@ -171,8 +180,7 @@ impl Frames {
         loop {
             let room = MESSAGE_BYTES - self.message.len();
             let input = &self.input[self.taken..];
-            let head =
-                ws::read_head(input, Role::Client, room).map_err(|error| LinkEnd::new(error.to_string()))?;
+            let head = frames::read_head(input, room).map_err(LinkEnd::new)?;
             let Some(head) = head.filter(|head| input.len() >= head.head_len + head.payload_len) else {
                 self.input.drain(..std::mem::take(&mut self.taken));
                 return Ok(None);
@@ -184,12 +192,12 @@ impl Frames {
                 Opcode::Ping => return Ok(Some(WebSocketMessage::Ping(payload))),
                 Opcode::Pong => {}
                 Opcode::Close => {
-                    return Err(match ws::parse_close(&payload).ok().flatten() {
+                    return Err(match frames::parse_close(&payload) {
                         Some((code, why)) => LinkEnd::coded(code, format!("closed: {code} {why}")),
                         None => LinkEnd::new("closed without a reason"),
                     });
                 }
-                Opcode::Text | Opcode::Binary | Opcode::Continuation => {
+                Opcode::Data(_) => {
                     self.message.extend_from_slice(&payload);
                     if head.fin {
                         return Ok(Some(WebSocketMessage::Message(std::mem::take(&mut self.message))));
@@ -208,9 +216,10 @@ async fn write(
 ) {
     let mut out = Vec::new();
     loop {
+        fault::point("write");
         tokio::select! {
             command = commands.recv() => match command {
-                Some(command) => frame(&mut out, Opcode::Text, command.text().as_bytes()),
+                Some(command) => frame(&mut out, frames::TEXT, command.text().as_bytes()),
                 None => return,
             },
             Some(payload) = pongs.recv() => frame(&mut out, Opcode::Pong, &payload),
@@ -219,7 +228,7 @@ async fn write(
         while out.len() < HEAD_BYTES
             && let Ok(command) = commands.try_recv()
         {
-            frame(&mut out, Opcode::Text, command.text().as_bytes());
+            frame(&mut out, frames::TEXT, command.text().as_bytes());
         }
         if writer.write_all(&out).await.is_err() || writer.flush().await.is_err() {
             return;
@@ -229,7 +238,7 @@ async fn write(
 }
 
 fn frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
-    ws::write_frame_masked(out, opcode, payload, random());
+    frames::write(out, opcode, payload, random());
 }
 
 #[cfg(test)]
@@ -238,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_handshake_is_that_of_the_standard() {
-        assert_eq!(accept("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(accept_of("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
     #[test]

@@ -2,26 +2,19 @@
 
 use super::{ClientSession, SentCommand};
 use crate::Error;
-use crate::auth::Auth;
+use crate::decisions::{AfterLoss, AfterReply, after_loss, after_reply};
 use crate::error::LinkEnd;
 use crate::event::{Event, Gap};
 use crate::frame::Outgoing;
-use crate::shared::{OnSuccess, lock};
+use crate::party_snapshot::PartySnapshot;
+use crate::shared::{CommandRequest, OnSuccess, lock};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// Retries of a command that the server refused temporarily, and the first wait.
-const TRIES: u32 = 5;
-const AGAIN_MS: u64 = 125;
-
 impl ClientSession {
-    pub(super) fn next_id(&mut self) -> u64 {
-        self.ids += 1;
-        self.ids
-    }
-
     pub(super) fn command(
         &mut self,
         op: &str,
@@ -30,11 +23,30 @@ impl ClientSession {
         on_success: OnSuccess,
         reply: Option<oneshot::Sender<Result<Value, Error>>>,
     ) -> SentCommand {
-        let id = self.next_id();
+        self.ids += 1;
+        let id = self.ids;
         let mut frame = members;
         frame["id"] = json!(id);
         frame["op"] = json!(op);
-        SentCommand { id, frame: frame.into(), safe, on_success, reply, tries: 0 }
+        SentCommand {
+            id,
+            frame: frame.into(),
+            safe,
+            on_success,
+            reply,
+            sent: Arc::default(),
+            retries: 0,
+            _permit: None,
+        }
+    }
+
+    /// Queues a command of a handle.
+    pub(super) fn accept(&mut self, ask: CommandRequest) {
+        let CommandRequest { op, members, data, safe, on_success, sent, reply, permit } = ask;
+        let mut command = self.command(&op, Value::Object(members), safe, on_success, Some(reply));
+        command.frame.data = data;
+        (command.sent, command._permit) = (sent, Some(permit));
+        self.waiting.push_back(command);
     }
 
     /// The next command whose caller still waits.
@@ -43,9 +55,10 @@ impl ClientSession {
             if command.is_wanted() {
                 if command.frame.bytes() > self.frame_bytes {
                     let message = format!("{} has more than {} bytes", command.op(), self.frame_bytes);
-                    command.answer(Err(Error::new("too_large", message)));
+                    command.answer(Err(Error::TooLarge(message)));
                     continue;
                 }
+                command.sent.store(true, Ordering::Relaxed);
                 let frame = command.frame.clone();
                 self.pending.insert(command.id, command);
                 return Some(frame);
@@ -89,9 +102,12 @@ impl ClientSession {
                 lock(&self.shared.live(channel).map).mark_stale();
                 self.shared.forget_cursor(channel);
             }
+            OnSuccess::Unfollow { user } => {
+                self.shared.statuses.send_if_modified(|statuses| statuses.remove(user).is_some());
+            }
             OnSuccess::Party { .. } if ok.get("party").is_some() => {
                 self.party_asked = false;
-                self.take_party(ok["party"].clone());
+                self.shared.take_party_json(&ok["party"]);
             }
             OnSuccess::Party { changes: true } => self.ask_party(),
             _ => {}
@@ -99,37 +115,39 @@ impl ClientSession {
     }
 
     fn refused(&mut self, mut command: SentCommand, error: Error) -> Result<(), LinkEnd> {
-        command.tries += 1;
-        if command.tries <= TRIES {
-            let can_renew = matches!(self.settings.auth, Some(Auth::Source(_)));
-            let expired = error.code == "unauthenticated" && can_renew && command.op() != "hello";
-            if error.code == "gone" || expired {
-                // It was not executed: send it in the next session, or with a new token.
-                self.token_expired |= expired;
-                self.waiting.push_front(command);
-                return Err(LinkEnd::new("the session has ended"));
+        match after_reply(command.op(), command.safe, self.settings.renews(), command.retries, &error) {
+            AfterReply::Reconnect => {
+                self.token_expired |= error.code() == "unauthenticated";
+                command.retries += 1;
+                command.sent.store(false, Ordering::Relaxed);
+                if !["ack", "ping"].contains(&command.op()) {
+                    self.waiting.push_front(command);
+                }
+                return Err(LinkEnd::new(error.to_string()));
             }
-            // The rate limit of party commands is for the caller to handle.
-            let limited = error.code == "rate_limited" && !command.op().starts_with("party.");
-            if command.safe && (limited || error.code == "unavailable") {
-                let wait = error.retry_after_ms.unwrap_or(AGAIN_MS << command.tries);
-                self.later.push((Instant::now() + Duration::from_millis(wait), command));
+            AfterReply::Retry(wait) => {
+                command.retries += 1;
+                self.later.push((Instant::now() + wait, command));
                 return Ok(());
             }
+            AfterReply::Report => {}
         }
         if let OnSuccess::Party { .. } = command.on_success {
             self.party_asked = false;
-            if let Some(party) = &error.party {
-                self.take_party(Value::clone(party));
+            if let Error::Refused(refusal) = &error
+                && let Some(party) = &refusal.party
+            {
+                self.shared.take_party(Some(PartySnapshot::clone(party)));
             }
         }
         let (id, by_itself, op) = (command.id, command.reply.is_none(), command.op().to_owned());
         command.answer(Err(error.clone()));
-        if by_itself && op == "hello" {
-            return Err(LinkEnd::new(format!("the new token was refused: {error}")));
-        }
-        if by_itself && op != "ack" && op != "ping" && op != "party.get" {
-            self.shared.emit(Event::Refused(error));
+        if let Some(failed) = self.restoring.get_mut(&id) {
+            failed.error = error;
+            self.failed.push(failed.clone());
+        } else if by_itself && !["ack", "ping", "party.get"].contains(&op.as_str()) {
+            // A token that is refused leaves the old one, until the server ends the connection.
+            self.shared.emit(Event::Error { error, retry_in: None });
         }
         self.restored(id);
         Ok(())
@@ -137,8 +155,8 @@ impl ClientSession {
 
     /// A restored subscription or presence was answered in a new session: with the last one `Reset` is emitted.
     fn restored(&mut self, id: u64) {
-        if self.restoring.remove(&id) && self.restoring.is_empty() {
-            self.shared.emit(Event::Reset);
+        if self.restoring.remove(&id).is_some() && self.restoring.is_empty() {
+            self.shared.emit(Event::Reset { failed: std::mem::take(&mut self.failed) });
         }
     }
 
@@ -151,22 +169,19 @@ impl ClientSession {
         self.waiting.extend(due.into_iter().map(|(_, command)| command));
     }
 
-    /// After a lost link: safe commands without an answer are sent again, the others have an unknown outcome.
+    /// After a lost link: repeatable commands without an answer are sent again, the others have an unknown outcome.
     pub(super) fn requeue(&mut self) {
+        self.waiting
+            .retain(|command| command.reply.is_some() || command.op() != "ack" && command.op() != "ping");
         for command in std::mem::take(&mut self.pending).into_values().rev() {
             // Our own hello only renewed the token, which the next link sends anyway.
-            if ["ack", "ping", "hello"].contains(&command.op()) && command.reply.is_none() {
+            if command.op() == "hello" && command.reply.is_none() {
                 continue;
             }
-            if command.safe {
-                self.waiting.push_front(command);
-                continue;
+            match after_loss(command.op(), command.safe, true) {
+                AfterLoss::Resend | AfterLoss::Keep => self.waiting.push_front(command),
+                AfterLoss::Drop | AfterLoss::UnknownOutcome => command.unknown_outcome(),
             }
-            let why = format!(
-                "the connection was lost before the reply to {}; it may have been executed",
-                command.op()
-            );
-            command.answer(Err(Error::new("unknown_outcome", why)));
         }
     }
 

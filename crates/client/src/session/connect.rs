@@ -1,81 +1,93 @@
 //! Opening a link: which address, which transport, which token, and what the answer to hello means.
 //! Must hold: a permanent refusal ends the client; a new session restores subscriptions and presences before queued commands.
 
-use super::ClientSession;
+use super::serve::in_time;
+use super::{ClientSession, OWN_CLIENTS};
 use crate::auth::{Auth, remaining};
-use crate::backoff::chance;
+use crate::decisions::{AfterHello, after_hello};
 use crate::error::OpenError;
-use crate::event::Event;
+use crate::event::{Event, FailedRestore};
+use crate::fault;
 use crate::history::HistoryCursor;
 use crate::link::{self, Link, LinkRequest, Transport};
 use crate::shared::{OnSuccess, lock};
 use crate::{ConnectionState, Error};
 use serde_json::{Value, json};
+use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::sleep;
 
 /// Failures of a transport before the next is tried: of one that never worked, and of one that did.
 const REFUSALS: (u32, u32) = (2, 5);
-const TOKEN_TIMEOUT: Duration = Duration::from_secs(20);
-/// Refusals of hello that are retried. Any other ends the client.
-const RETRY: [&str; 7] = ["rate_limited", "busy", "unavailable", "internal", "gone", "conflict", "blocked"];
+/// The longest heartbeat and pause that a server can ask for.
+const MAX_MS: u64 = 3_600_000;
 
 impl ClientSession {
     /// Retries until a link is open; a failure may select another transport or address, or end the client.
     pub(super) async fn connect(&mut self) -> Result<Link, Error> {
         let mut failures = 0;
         loop {
+            fault::point("connect");
+            let address = &self.settings.addresses[self.address % self.settings.addresses.len()];
+            let at = address.authority();
+            let unreachable = |why: &str| Error::Unreachable(format!("cannot connect to {at}: {why}"));
             let transport = self.settings.transports[self.transport % self.settings.transports.len()];
             let opened = match self.provide_token().await {
                 Ok(()) => link::open(transport, self.request()).await,
-                Err(why) => Err(OpenError::Lost(why)),
+                Err(why) => Err(OpenError::NoToken(why)),
             };
-            let mut at_least = None;
-            failures += 1;
-            let given_up =
-                self.worked.is_empty() && self.settings.attempts.is_some_and(|max| failures >= max);
-            match opened {
+            let failed = match opened {
                 Ok((hello, link)) => {
                     self.welcome(&hello, transport);
                     return Ok(link);
                 }
-                Err(OpenError::Blocked(why) | OpenError::Lost(why)) if given_up => {
-                    return Err(self.unreachable(&why));
-                }
-                Err(OpenError::Refused(error)) if given_up => return Err(error),
-                Err(OpenError::Blocked(_)) => {
+                Err(failed) => failed,
+            };
+            let mut at_least = None;
+            let error = match failed {
+                OpenError::Failed(cause) => resume_unwind(Box::new(cause)),
+                OpenError::NoToken(why) => Error::NoToken(why),
+                OpenError::Blocked(ending) => {
+                    let error = unreachable(&ending.why);
+                    self.check_reconnect(&ending)?;
                     self.refusals += 1;
                     let max = if self.worked.contains(&transport) { REFUSALS.1 } else { REFUSALS.0 };
                     if self.refusals >= max {
                         (self.transport, self.refusals) = (self.transport + 1, 0);
                     }
+                    error
                 }
-                Err(OpenError::Lost(_)) => {
+                OpenError::Lost(why) => {
+                    let error = unreachable(&why);
                     self.address += 1;
-                    if self.worked.contains(&self.settings.transports[0]) {
-                        // No answer at all: the transport is not to blame, go back to the preferred one.
-                        (self.transport, self.refusals) = (0, 0);
-                    }
+                    // No answer at all: the transport is not to blame, go back to the preferred one.
+                    (self.transport, self.refusals) = (0, 0);
+                    error
                 }
-                Err(OpenError::Refused(error)) => {
-                    let source = matches!(self.settings.auth, Some(Auth::Source(_)));
-                    if error.code == "unauthenticated" && source && !self.token_is_new {
-                        // Retry at once with a new token; if that is refused too, give up.
-                        self.token_expired = true;
-                        continue;
-                    } else if !RETRY.contains(&error.code.as_str()) {
-                        return Err(error);
+                OpenError::Refused(error) => {
+                    match after_hello(&error, self.settings.renews(), self.token_is_new) {
+                        AfterHello::NewToken => {
+                            self.token_expired = true;
+                            continue;
+                        }
+                        AfterHello::Close => return Err(error),
+                        AfterHello::Retry(retry_after_ms) => {
+                            at_least = retry_after_ms.map(|ms| ms.min(MAX_MS))
+                        }
                     }
-                    at_least = error.retry_after_ms;
+                    error
                 }
+            };
+            failures += 1;
+            if self.worked.is_empty() && self.settings.attempts.is_some_and(|max| failures >= max) {
+                return Err(error);
             }
-            sleep(self.backoff.next(chance(), at_least)).await;
+            let wait = self.next_wait(at_least);
+            self.shared.view().last_failure = Some(error.message());
+            self.shared.emit(Event::Error { error, retry_in: Some(wait) });
+            sleep(wait).await;
         }
-    }
-
-    fn unreachable(&self, why: &str) -> Error {
-        let at = self.settings.addresses[self.address % self.settings.addresses.len()].authority();
-        Error::new("unreachable", format!("cannot connect to {at}: {why}"))
     }
 
     fn request(&self) -> LinkRequest {
@@ -86,6 +98,8 @@ impl ClientSession {
             resume: self.session.clone().map(|session| (session, *self.seq.borrow())),
             statuses: self.settings.statuses,
             taken: self.seq.subscribe(),
+            timeout: self.settings.connect_timeout,
+            reached: Arc::default(),
         }
     }
 
@@ -97,8 +111,7 @@ impl ClientSession {
         {
             return Ok(());
         }
-        let given = timeout(TOKEN_TIMEOUT, source()).await.unwrap_or_else(|_| Err("no token in time".into()));
-        self.credential.replace(given?);
+        self.credential.replace(in_time(source()).await?);
         (self.token_expired, self.token_is_new) = (false, true);
         Ok(())
     }
@@ -113,9 +126,13 @@ impl ClientSession {
             self.acked = 0;
         }
         self.frame_bytes = hello["frame_bytes"].as_u64().map_or(usize::MAX, |max| max as usize);
-        self.heartbeat = Duration::from_millis(hello["heartbeat_ms"].as_u64().unwrap_or(15_000).max(100));
+        self.heartbeat =
+            Duration::from_millis(hello["heartbeat_ms"].as_u64().unwrap_or(15_000).clamp(100, MAX_MS));
         (self.token_is_new, self.refusals) = (false, 0);
-        if !self.worked.contains(&transport) {
+        let first = self.settings.transports[0];
+        let is_new = !self.worked.contains(&transport);
+        self.stands_in = is_new && transport != first && self.worked.contains(&first);
+        if is_new {
             self.worked.push(transport);
         }
         {
@@ -123,9 +140,16 @@ impl ClientSession {
             let mut view = self.shared.view();
             (view.state, view.transport) = (ConnectionState::Open, Some(transport));
             (view.user, view.client, view.node) = (text("user"), text("client"), text("node"));
+            view.last_failure = None;
+            if let Some(client) = view.client.clone().filter(|client| !self.own.contains(client)) {
+                self.own.drain(..(self.own.len() + 1).saturating_sub(OWN_CLIENTS));
+                self.own.push(client);
+            }
             view.ticket = self.session.clone().map(|session| (session, *self.seq.borrow()));
         }
-        self.take_party(hello["party"].clone());
+        if let Some(party) = hello.get("party") {
+            self.shared.take_party_json(party);
+        }
         if before && !resumed {
             self.restore();
         }
@@ -134,7 +158,7 @@ impl ClientSession {
             (false, false) => self.shared.emit(Event::Open),
             // Emitted when everything is restored.
             (false, true) if !self.restoring.is_empty() => {}
-            (false, true) => self.shared.emit(Event::Reset),
+            (false, true) => self.shared.emit(Event::Reset { failed: Vec::new() }),
         }
     }
 
@@ -144,6 +168,8 @@ impl ClientSession {
             lock(&live.map).mark_stale();
         }
         self.restoring.clear();
+        self.failed.clear();
+        self.held.clear();
         let commands = self.desired.commands();
         for (op, mut members, on_success) in commands.into_iter().rev() {
             if let OnSuccess::Subscribe { channel, .. } = &on_success
@@ -152,18 +178,11 @@ impl ClientSession {
                 members["since"] = json!(since);
             }
             let command = self.command(op, members, true, on_success, None);
-            self.restoring.insert(command.id);
+            let name = |name: &str| command.frame.members[name].as_str().map(str::to_owned);
+            let (channel, pattern) = (name("channel"), name("pattern"));
+            let failed = FailedRestore { verb: op.to_owned(), channel, pattern, error: Error::closed() };
+            self.restoring.insert(command.id, failed);
             self.waiting.push_front(command);
         }
-    }
-
-    /// When to renew the token.
-    pub(super) fn renewal(&self) -> Option<Instant> {
-        let Some(Auth::Source(_)) = self.settings.auth else { return None };
-        let left = remaining(&self.credential.token()?)?;
-        Some(
-            Instant::now()
-                + left.saturating_sub((left / 4).min(Duration::from_secs(60))).max(Duration::from_millis(50)),
-        )
     }
 }

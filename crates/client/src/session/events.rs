@@ -2,19 +2,25 @@
 //! delivered twice.
 
 use super::ClientSession;
-use crate::Error;
 use crate::desired;
 use crate::error::LinkEnd;
 use crate::event::{Event, Gap, Message, Revoked};
 use crate::frame::ServerFrame;
 use crate::history::{ChannelPosition, MessageTurn};
 use crate::link::SUPERSEDED;
-use crate::party_snapshot::after_event;
+use crate::party_snapshot::{PartyEvent, after_event};
+use crate::presence::{Status, StatusUpdate};
 use crate::presence_map::{self, Applied, PresenceMap};
-use crate::shared::lock;
-use serde::de::DeserializeOwned;
+use crate::shared::{OnSuccess, lock};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long the first half of a change waits for the other.
+const SECOND_HALF: Duration = Duration::from_millis(50);
+/// The longest pause that a stopping server can ask for.
+const MAX_CLOSING_MS: u64 = 3_600_000;
 
 impl ClientSession {
     pub(super) fn take(&mut self, frame: ServerFrame) -> Result<(), LinkEnd> {
@@ -25,7 +31,7 @@ impl ClientSession {
         match frame.get("id").map(Value::as_u64) {
             Some(Some(id)) => return self.take_answer(id, frame),
             Some(None) => {}
-            None if frame.get("party").is_some() => self.take_party(frame["party"].clone()),
+            None if frame.get("party").is_some() => self.shared.take_party_json(&frame["party"]),
             None => {}
         }
         Ok(())
@@ -50,8 +56,16 @@ impl ClientSession {
         let text = |name: &str| frame[name].as_str().map(str::to_owned);
         match frame["event"].as_str().unwrap_or_default() {
             "message" => self.message(frame, json),
-            "status" => self.emit_parsed(frame, Event::Status, json),
-            "statuses" => self.emit_parsed(frame["statuses"].clone(), Event::Statuses, json),
+            "status" => self.shared.take_parsed(frame, json, |update: StatusUpdate| {
+                let (user, status) = (update.user.clone(), update.status.clone());
+                self.shared.statuses.send_modify(|known| drop(known.insert(user, status)));
+                Event::Status(update)
+            }),
+            "statuses" => self.shared.take_parsed(frame["statuses"].clone(), json, |all: Vec<Status>| {
+                let by_user = all.iter().map(|one| (one.user.clone(), one.clone())).collect();
+                self.shared.statuses.send_replace(by_user);
+                Event::Statuses(all)
+            }),
             "inbox" => {
                 let message = Event::Inbox { message_id: self.message_id, data: frame["data"].clone() };
                 self.shared.emit_received(message, json);
@@ -74,7 +88,7 @@ impl ClientSession {
             }
             "closing" => {
                 let reconnect_after_ms = frame["reconnect_after_ms"].as_u64().unwrap_or(0);
-                self.closing_ms = Some(reconnect_after_ms);
+                self.closing_ms = Some(reconnect_after_ms.min(MAX_CLOSING_MS));
                 self.shared.emit_received(Event::Closing { reconnect_after_ms }, json);
                 return Err(LinkEnd::new("the server is stopping"));
             }
@@ -87,16 +101,6 @@ impl ClientSession {
             _ => {}
         }
         Ok(())
-    }
-
-    /// Emits an event whose content has its own type. An unexpected shape is reported and does not end the session.
-    fn emit_parsed<T: DeserializeOwned>(&self, content: Value, event: fn(T) -> Event, json: &Arc<str>) {
-        match serde_json::from_value(content) {
-            Ok(content) => self.shared.emit_received(event(content), json),
-            Err(error) => {
-                self.shared.emit(Event::Refused(Error::new("unexpected_answer", error.to_string())))
-            }
-        }
     }
 
     fn message(&mut self, mut frame: Value, json: &Arc<str>) {
@@ -113,6 +117,7 @@ impl ClientSession {
             self.shared.emit_received(Event::PartyMessage(message), json);
             return;
         }
+        let is_own = message.client.as_ref().is_some_and(|client| self.own.contains(client));
         let turn = match self.desired.is_subscribed(&asked) {
             true => self.shared.with_cursor(&asked, |cursor| cursor.take(position)),
             // Over HTTP the first messages may arrive before the answer.
@@ -123,6 +128,7 @@ impl ClientSession {
         };
         match turn {
             MessageTurn::Heal(known) => self.ask_since(&asked, known),
+            _ if is_own && !self.settings.echo => {}
             MessageTurn::Drop if !self.desired.matches_pattern(&message.channel) => {}
             _ => self.shared.emit_received(Event::Message(message), json),
         }
@@ -156,6 +162,10 @@ impl ClientSession {
         if whole && self.shared.party.borrow().is_some() {
             self.ask_party();
         }
+        if whole && self.settings.statuses {
+            let command = self.command("hello", json!({"status": true}), true, OnSuccess::Nothing, None);
+            self.waiting.push_back(command);
+        }
     }
 
     fn revoked(&mut self, revoked: Revoked, json: &Arc<str>) {
@@ -168,17 +178,35 @@ impl ClientSession {
         self.shared.emit_received(Event::Revoked(revoked), json);
     }
 
-    /// Changes a live map; if events are missing, subscribes again, which gives a snapshot.
+    /// Changes a live map; if events are missing, subscribes again, which gives a snapshot. A change of which the other half
+    /// follows is announced with that, or a little later.
     pub(super) fn show(&mut self, channel: &str, change: impl FnOnce(&mut PresenceMap) -> Applied) {
-        let live = self.shared.live(channel);
+        let Some(live) = self.shared.known_live(channel) else { return };
         let applied = change(&mut lock(&live.map));
+        let was_held = self.held.remove(channel).is_some();
         match applied {
-            Applied::Nothing => return,
+            Applied::Nothing if !was_held => return,
+            Applied::Nothing | Applied::Changed => {}
             Applied::Missing => self.watch_again(channel),
-            Applied::Changed => {}
+            Applied::Half => {
+                self.held.insert(channel.to_owned(), Instant::now() + SECOND_HALF);
+                if !was_held {
+                    return;
+                }
+            }
         }
-        live.changes.send_modify(|changes| *changes += 1);
-        self.shared.emit(Event::Presence { channel: channel.to_owned() });
+        self.shared.announce(channel);
+    }
+
+    /// The other half of these changes did not come.
+    pub(super) fn announce_held(&mut self) {
+        let now = Instant::now();
+        let due: Vec<String> =
+            self.held.iter().filter(|(_, at)| **at <= now).map(|(channel, _)| channel.clone()).collect();
+        for channel in due {
+            self.held.remove(&channel);
+            self.shared.announce(&channel);
+        }
     }
 
     fn watch_again(&mut self, channel: &str) {
@@ -187,25 +215,11 @@ impl ClientSession {
         self.waiting.push_back(command);
     }
 
-    pub(super) fn take_party(&mut self, party: Value) {
-        let party = Some(party).filter(Value::is_object);
-        self.shared.party.send_if_modified(|current| {
-            // A snapshot older than the events received since.
-            let older = match (&party, &*current) {
-                (Some(new), Some(old)) => {
-                    new["party_id"] == old["party_id"] && new["version"].as_u64() < old["version"].as_u64()
-                }
-                _ => false,
-            };
-            let changed = !older && *current != party;
-            if changed {
-                *current = party;
-            }
-            changed
-        });
-    }
-
     fn party_event(&mut self, event: Value, json: &Arc<str>) {
+        let event: PartyEvent = match serde_json::from_value(event) {
+            Ok(event) => event,
+            Err(_) => return self.ask_party(),
+        };
         let me = self.shared.view().user.clone();
         let old = self.shared.party.borrow().clone();
         let (new, certain) = after_event(old.as_ref(), &event, me.as_deref());

@@ -67,7 +67,7 @@ async fn all_statuses(client: &Client, events: &mut Events) -> anyhow::Result<Ve
     while let Some(event) = events.next().await {
         match event? {
             Event::Statuses(statuses) => return Ok(statuses),
-            Event::Closed(error) | Event::Refused(error) => return Err(error.into()),
+            Event::Closed(error) | Event::Error { error, retry_in: None } => return Err(error.into()),
             _ => {}
         }
     }
@@ -88,8 +88,8 @@ async fn watch(client: &Client, events: &mut Events, count: u64) -> anyhow::Resu
             }
             Event::Reconnecting { why } => eprintln!("connection lost ({why}); reconnecting"),
             // A new session has no requests of the old one.
-            Event::Reset => client.me().request_statuses().await?,
-            Event::Closed(error) | Event::Refused(error) => return Err(error.into()),
+            Event::Reset { .. } => client.me().request_statuses().await?,
+            Event::Closed(error) | Event::Error { error, retry_in: None } => return Err(error.into()),
             _ => {}
         }
     }

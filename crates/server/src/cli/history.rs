@@ -3,7 +3,7 @@
 use super::options::ServerOptions;
 use super::{block_on, moment, print_line, table};
 use std::process::ExitCode;
-use tavern_client::{Auth, Backend, HistoryQuery, PastMessage, PastMessages};
+use tavern_client::{Auth, HistoryQuery, PastMessage, PastMessages};
 use tavern_domain::Time;
 
 #[derive(clap::Args)]
@@ -41,13 +41,13 @@ pub fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn clear(args: HistoryArgs) -> anyhow::Result<()> {
-    Ok(Backend::new(args.server.api()?).clear_history(&args.channel).await?)
+    Ok(args.server.api()?.channels().clear_history(&args.channel).await?)
 }
 
 async fn read(args: HistoryArgs) -> anyhow::Result<PastMessages> {
     let query = HistoryQuery { after: args.after, before: args.before, limit: args.limit };
     if let Auth::Key(_) = args.server.auth() {
-        return Ok(Backend::new(args.server.api()?).history(&args.channel, query).await?);
+        return Ok(args.server.api()?.channels().history(&args.channel, query).await?);
     }
     let client = args.server.client()?.connect().await?;
     let page = client.channel(args.channel).history(query).await;

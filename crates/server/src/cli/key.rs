@@ -9,7 +9,7 @@ use anyhow::bail;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use tavern_client::{Backend, KeySummary};
+use tavern_client::{Api, KeySummary};
 use tavern_domain::{Scopes, Time};
 use tavern_store::blocking::BlockingStore;
 use tavern_store::{ApiKey, Append, Clock, Commit, Expect, Found, Read, Row, SystemClock, Versioned};
@@ -79,10 +79,10 @@ struct KeyServerOptions {
 
 impl KeyServerOptions {
     /// None: use the store.
-    fn api(self) -> anyhow::Result<Option<Backend>> {
+    fn api(self) -> anyhow::Result<Option<Api>> {
         let Some(url) = self.url else { return Ok(None) };
         let options = ServerOptions::with_key(url, self.key, self.ca);
-        Ok(Some(Backend::new(options.api_with_key("admin")?)))
+        Ok(Some(options.api_with_key("admin")?))
     }
 }
 
@@ -94,7 +94,7 @@ pub fn run(args: KeyArgs) -> anyhow::Result<ExitCode> {
                 Some(api) => {
                     let scopes: Vec<String> =
                         scopes.split(',').map(|scope| scope.trim().to_owned()).collect();
-                    block_on(async move { Ok(api.create_key(&name, &scopes, expires).await?.key) })?
+                    block_on(async move { Ok(api.keys().create(&name, &scopes, expires).await?.key) })?
                 }
                 None => create(&name, parse_scopes(&scopes)?, expires, options)?,
             };
@@ -102,7 +102,7 @@ pub fn run(args: KeyArgs) -> anyhow::Result<ExitCode> {
         }
         KeyAction::List { json, server, options } => {
             let keys = match server.api()? {
-                Some(api) => block_on(async move { Ok(api.keys().await?) })?,
+                Some(api) => block_on(async move { Ok(api.keys().list().await?) })?,
                 None => {
                     all(&options.open_existing(TIMEOUT)?)?.into_iter().map(|key| summary(key.row)).collect()
                 }
@@ -116,7 +116,7 @@ pub fn run(args: KeyArgs) -> anyhow::Result<ExitCode> {
             match server.api()? {
                 Some(api) => {
                     block_on(async move {
-                        api.revoke_key(&id).await?;
+                        api.keys().revoke(&id).await?;
                         eprintln!("revoked {id}");
                         Ok(())
                     })?;

@@ -143,9 +143,7 @@ fn describe(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let cause = match cause.downcast_ref::<tavern_client::Error>() {
-            Some(client) if client.code == "unreachable" => {
-                format!("{}{}", client.message, hint(&client.message))
-            }
+            Some(tavern_client::Error::Unreachable(why)) => format!("{why}{}", hint(why)),
             _ => cause.to_string(),
         };
         let cause = cause.replace('\n', " ");

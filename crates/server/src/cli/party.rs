@@ -88,7 +88,7 @@ async fn carry_out(args: PartyArgs) -> anyhow::Result<()> {
     if let Auth::Key(_) = args.server.auth() {
         bail!("this command needs a user: use --token or, in dev mode, --user");
     }
-    let reply = args.server.api()?.own_party_command(cmd, members).await?;
+    let reply = args.server.api()?.parties().own_command(cmd, members).await?;
     print_line(&reply.to_string())
 }
 

@@ -47,7 +47,7 @@ async fn to_server(args: PublishArgs) -> anyhow::Result<u64> {
     let payload = std::str::from_utf8(&payload).context("the payload is not UTF-8 text")?;
     let data = if args.text { to_raw_value(payload)? } else { as_json(payload)? };
     if let Auth::Key(_) = args.server.auth() {
-        return Ok(args.server.api()?.publish(channel, data).await?);
+        return Ok(args.server.api()?.channels().publish(channel, data).await?);
     }
     let client = args.server.client()?.connect().await?;
     let receivers = client.channel(channel).publish(data).await?;

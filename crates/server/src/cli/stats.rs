@@ -3,7 +3,7 @@
 use super::options::ServerOptions;
 use super::{block_on, print_line, table};
 use std::process::ExitCode;
-use tavern_client::{Backend, ConnectionNumbers, ServerStats};
+use tavern_client::{ConnectionNumbers, ServerStats};
 
 #[derive(clap::Args)]
 pub struct StatsArgs {
@@ -16,8 +16,7 @@ pub struct StatsArgs {
 
 pub fn run(args: StatsArgs) -> anyhow::Result<ExitCode> {
     let json = args.json;
-    let stats =
-        block_on(async move { Ok(Backend::new(args.server.api_with_key("presence")?).stats().await?) })?;
+    let stats = block_on(async move { Ok(args.server.api_with_key("presence")?.stats().await?) })?;
     print_line(&if json { serde_json::to_string(&stats)? } else { text(&stats) })?;
     Ok(ExitCode::SUCCESS)
 }

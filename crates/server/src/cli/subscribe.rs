@@ -94,9 +94,11 @@ async fn print_messages(events: &mut Events, count: Option<u64>) -> anyhow::Resu
             }
             Event::Gap(_) => eprintln!("messages were missed: {json}"),
             Event::Reconnecting { why } => eprintln!("connection lost ({why}); reconnecting"),
-            Event::Reset => eprintln!("the session has expired; messages may have been missed"),
-            // The new session was refused a subscription of the old one, or the client has ended.
-            Event::Refused(error) | Event::Closed(error) => return Err(error.into()),
+            Event::Reset { failed } => match failed.into_iter().next() {
+                Some(refused) => return Err(refused.error.into()),
+                None => eprintln!("the session has expired; messages may have been missed"),
+            },
+            Event::Closed(error) => return Err(error.into()),
             _ => {}
         }
     }

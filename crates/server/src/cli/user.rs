@@ -19,7 +19,8 @@ pub struct UserArgs {
 
 pub fn run(args: UserArgs) -> anyhow::Result<ExitCode> {
     let json = args.json;
-    let report = block_on(async move { Ok(args.server.api_with_key("presence")?.user(&args.name).await?) })?;
+    let report =
+        block_on(async move { Ok(args.server.api_with_key("presence")?.users().get(&args.name).await?) })?;
     print_line(&if json { serde_json::to_string(&report)? } else { text(&report) })?;
     Ok(ExitCode::SUCCESS)
 }

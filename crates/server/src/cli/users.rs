@@ -4,7 +4,7 @@ use super::options::ServerOptions;
 use super::{block_on, moment, print_line, table};
 use anyhow::Context;
 use std::process::ExitCode;
-use tavern_client::{Backend, BanSummary, DisconnectOptions, ReachedSessions, SessionsOfUser, UserSummary};
+use tavern_client::{Api, BanSummary, DisconnectOptions, ReachedSessions, SessionsOfUser, UserSummary};
 use tavern_store::{Clock, SystemClock};
 use tavern_wire::json::parse_moment;
 
@@ -106,24 +106,24 @@ pub fn run(args: UsersArgs) -> anyhow::Result<ExitCode> {
 async fn act(action: UsersAction) -> anyhow::Result<()> {
     match action {
         UsersAction::List { prefix, online, json, server } => list(&server, &prefix, online, json).await,
-        UsersAction::Bans { json, server } => bans(&backend(&server)?.bans().await?, json),
+        UsersAction::Bans { json, server } => bans(&api(&server)?.users().bans().await?, json),
         UsersAction::Sessions { name, json, server } => {
-            let found = backend(&server)?.sessions_of(&name).await?;
+            let found = api(&server)?.users().sessions(&name).await?;
             warn(&found.missing_nodes);
             print_line(&if json { serde_json::to_string(&found)? } else { sessions(&found) })
         }
         UsersAction::Disconnect { name, code, reason, except, allow_resume, server } => {
             let options = DisconnectOptions { code, reason, except, allow_resume };
-            let reached = backend(&server)?.disconnect(&name, &options).await?;
+            let reached = api(&server)?.users().disconnect(&name, &options).await?;
             report("disconnected", &reached)
         }
         UsersAction::Ban { name, reason, until, server } => {
             let until = until.as_deref().map(time).transpose()?;
-            let reached = backend(&server)?.ban(&name, &reason, until).await?;
+            let reached = api(&server)?.users().ban(&name, &reason, until).await?;
             report("banned; ended", &reached)
         }
-        UsersAction::Unban { name, server } => Ok(backend(&server)?.unban(&name).await?),
-        UsersAction::Erase { name, server } => Ok(backend(&server)?.erase_user(&name).await?),
+        UsersAction::Unban { name, server } => Ok(api(&server)?.users().unban(&name).await?),
+        UsersAction::Erase { name, server } => Ok(api(&server)?.users().erase(&name).await?),
     }
 }
 
@@ -134,7 +134,7 @@ async fn list(server: &ServerOptions, prefix: &str, online: bool, json: bool) ->
     let mut after: Option<String> = None;
     let mut titles = (!json).then(|| ["USER", "STATE", "LAST SEEN", "NAME"].map(str::to_owned).to_vec());
     loop {
-        let page = api.users(prefix, after.as_deref()).await?;
+        let page = api.users().list(prefix, after.as_deref()).await?;
         let users = page.users.iter().filter(|user| user.online || !online);
         if json {
             for user in users {
@@ -189,8 +189,8 @@ fn bans(bans: &[BanSummary], json: bool) -> anyhow::Result<()> {
     print_rows(&rows)
 }
 
-fn backend(server: &ServerOptions) -> anyhow::Result<Backend> {
-    Ok(Backend::new(server.api_with_key(SCOPE)?))
+fn api(server: &ServerOptions) -> anyhow::Result<Api> {
+    server.api_with_key(SCOPE)
 }
 
 pub(super) fn time(text: &str) -> anyhow::Result<u64> {

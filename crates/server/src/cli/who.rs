@@ -26,7 +26,7 @@ pub fn run(args: WhoArgs) -> anyhow::Result<ExitCode> {
 
 async fn ask(args: WhoArgs) -> anyhow::Result<Members> {
     if let Auth::Key(_) = args.server.auth() {
-        return Ok(args.server.api()?.presence(&args.channel).await?);
+        return Ok(args.server.api()?.channels().presence(&args.channel).await?);
     }
     let client = args.server.client()?.connect().await?;
     let members = client.channel(args.channel).who().await?;

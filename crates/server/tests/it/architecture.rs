@@ -38,7 +38,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("crates/pusher", &["tavern-domain", "tavern-wire", "serde", "serde_json"]),
     ("crates/hub", &["tavern-domain", "tavern-wire", "tavern-store", "serde_json"]),
     ("crates/sim", &["tavern-domain", "tavern-wire", "tavern-store", "tavern-hub", "serde_json"]),
-    ("crates/client", &["tavern-domain", "tavern-wire", "tokio", "hyper", "serde", "serde_json"]),
+    // Published: it uses nothing of this repository.
+    ("crates/client", &["tokio", "hyper", "serde", "serde_json"]),
     (
         "crates/server",
         &[
@@ -98,9 +99,15 @@ const SHARED_NAMES: &[(&str, &str)] = &[
     ("Interest", "a subscription to a channel or pattern: of a node on the bus, of a process in a folder"),
     ("Message", "a published message, as its receiver sees it"),
     ("Party", "a party, as an object with methods in the client"),
+    ("PartyEvent", "what happened to a party"),
+    ("PartyInvite", "an open invite to a party"),
+    ("PartyMember", "a member of a party"),
+    ("PartySnapshot", "a party as its members see it; the judges of the simulator have their own"),
+    ("PartyState", "what a party is doing"),
     ("PresenceMode", "how much presence a watcher gets"),
     ("PresentClient", "a client that is present in a channel"),
     ("Pulled", "events pulled from a subscription"),
+    ("Refusal", "why the server refused something"),
     ("ReplayFrom", "where a replay begins"),
     ("Status", "what followers see of a user"),
     ("StatusUpdate", "a change of a status"),

@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tavern_client::{
-    Api, Auth, Client, NewEvent, ReplayFrom, SubscriptionSettings, TicketResult, Visibility,
+    Api, Auth, Client, NewEvent, PartyState, RefusalCode, ReplayFrom, SubscriptionSettings, TicketResult,
+    Visibility,
 };
 
 /// `tavern dev` in a folder of its own, ended with the test.
@@ -71,29 +72,37 @@ async fn channels_and_users_work() {
     let game = ann.channel("game#1");
     game.join(json!({"seat": 1})).await.unwrap();
     game.subscribe().await.unwrap();
-    assert_eq!(api.publish("game#1", "hello").await.unwrap(), 1);
-    let there = api.presence("game#1").await.unwrap();
+    assert_eq!(api.channels().publish("game#1", "hello").await.unwrap(), 1);
+    let there = api.channels().presence("game#1").await.unwrap();
     assert_eq!((there.count, there.users[0].user.as_deref()), (1, Some("ann")));
     assert_eq!(there.users[0].clients[0].state, json!({"seat": 1}));
     assert_eq!(game.who().await.unwrap().users.len(), 1);
 
-    assert!(api.users("an", None).await.unwrap().users.iter().any(|user| user.user == "ann" && user.online));
-    let report = api.user("ann").await.unwrap();
+    assert!(
+        api.users()
+            .list("an", None)
+            .await
+            .unwrap()
+            .users
+            .iter()
+            .any(|user| user.user == "ann" && user.online)
+    );
+    let report = api.users().get("ann").await.unwrap();
     assert!(report.online && report.channels.iter().any(|channel| channel.channel == "game#1"), "{report:?}");
-    api.follow("bob", "ann").await.unwrap();
-    assert_eq!(api.following("bob").await.unwrap(), ["ann"]);
-    assert_eq!(api.followers("ann").await.unwrap(), ["bob"]);
-    api.unfollow("bob", "ann").await.unwrap();
-    assert!(api.following("bob").await.unwrap().is_empty());
-    api.set_visibility("ann", Visibility::Nobody).await.unwrap();
-    assert_eq!(api.user("ann").await.unwrap().visibility, "nobody");
-    api.send_to_inbox("ann", json!({"gift": 5})).await.unwrap();
+    api.users().follow("bob", "ann").await.unwrap();
+    assert_eq!(api.users().following("bob").await.unwrap(), ["ann"]);
+    assert_eq!(api.users().followers("ann").await.unwrap(), ["bob"]);
+    api.users().unfollow("bob", "ann").await.unwrap();
+    assert!(api.users().following("bob").await.unwrap().is_empty());
+    api.users().set_visibility("ann", Visibility::Nobody).await.unwrap();
+    assert_eq!(api.users().get("ann").await.unwrap().visibility, "nobody");
+    api.users().send_to_inbox("ann", json!({"gift": 5})).await.unwrap();
     ann.close().await;
 
-    let refused = api.publish("party#1", 1).await.unwrap_err();
-    assert_eq!(refused.code, "not_allowed");
+    let refused = api.channels().publish("party#1", 1).await.unwrap_err();
+    assert_eq!(refused.code(), "not_allowed");
     let stranger = Api::new(&server.url, Auth::Key("tvk_no_such".into())).unwrap();
-    assert_eq!(stranger.presence("game#1").await.unwrap_err().code, "unauthenticated");
+    assert_eq!(stranger.channels().presence("game#1").await.unwrap_err().code(), "unauthenticated");
 }
 
 #[tokio::test]
@@ -105,31 +114,38 @@ async fn topics_and_subscriptions_work() {
         pull: Some(true),
         ..SubscriptionSettings::default()
     };
-    assert!(api.put_subscription("mail", &settings).await.unwrap().created);
-    assert!(!api.put_subscription("mail", &settings).await.unwrap().created);
+    assert!(api.subscriptions().put("mail", &settings).await.unwrap().created);
+    assert!(!api.subscriptions().put("mail", &settings).await.unwrap().created);
     let event = NewEvent::new("create").id("one").data(json!({"a": 1})).unwrap();
-    let published = api.publish_event("orders", &event).await.unwrap();
+    let published = api.topics().publish("orders", &event).await.unwrap();
     assert_eq!((published.accepted, published.last_seq), (1, 1));
-    assert_eq!(api.publish_event("orders", &event).await.unwrap().duplicates, 1);
-    assert_eq!(api.topics().await.unwrap()[0].topic, "orders");
+    assert_eq!(api.topics().publish("orders", &event).await.unwrap().duplicates, 1);
+    assert_eq!(api.topics().list().await.unwrap()[0].topic, "orders");
 
-    let pulled = api.pull("mail", None, Duration::from_secs(5), 10).await.unwrap();
+    let pulled = api.subscriptions().pull("mail", None, Duration::from_secs(5), 10).await.unwrap();
     assert!(pulled.events[0].get().contains(r#""data":{"a":1}"#), "{}", pulled.events[0]);
-    assert!(api.pull("mail", Some(pulled.next_after), Duration::ZERO, 10).await.unwrap().events.is_empty());
-    assert_eq!(api.replay("mail", &ReplayFrom::Seq(1)).await.unwrap().from_seq, 1);
-    let subscriptions = api.subscriptions().await.unwrap();
+    assert!(
+        api.subscriptions()
+            .pull("mail", Some(pulled.next_after), Duration::ZERO, 10)
+            .await
+            .unwrap()
+            .events
+            .is_empty()
+    );
+    assert_eq!(api.subscriptions().replay("mail", &ReplayFrom::Seq(1)).await.unwrap().from_seq, 1);
+    let subscriptions = api.subscriptions().list().await.unwrap();
     assert_eq!(
         (&*subscriptions[0].name, &*subscriptions[0].health, subscriptions[0].queued),
         ("mail", "healthy", 1)
     );
-    assert_eq!(api.enable("mail", false).await.unwrap().health, "disabled");
-    assert_eq!(api.enable("mail", true).await.unwrap().health, "healthy");
-    assert!(api.dead_letters("mail").await.unwrap().is_empty());
-    assert_eq!(api.retry_dead_letters("mail", &[]).await.unwrap(), 0);
-    api.delete_subscription("mail").await.unwrap();
-    assert_eq!(api.subscription("mail").await.unwrap_err().code, "not_found");
-    api.delete_topic("orders").await.unwrap();
-    assert!(api.topics().await.unwrap().iter().all(|topic| topic.topic != "orders"));
+    assert_eq!(api.subscriptions().enable("mail", false).await.unwrap().health, "disabled");
+    assert_eq!(api.subscriptions().enable("mail", true).await.unwrap().health, "healthy");
+    assert!(api.subscriptions().dead_letters("mail").await.unwrap().is_empty());
+    assert_eq!(api.subscriptions().retry_dead_letters("mail", &[]).await.unwrap(), 0);
+    api.subscriptions().delete("mail").await.unwrap();
+    assert_eq!(api.subscriptions().get("mail").await.unwrap_err().code(), "not_found");
+    api.topics().delete("orders").await.unwrap();
+    assert!(api.topics().list().await.unwrap().iter().all(|topic| topic.topic != "orders"));
 }
 
 #[tokio::test]
@@ -137,26 +153,34 @@ async fn parties_work() {
     let server = Server::start();
     let api = server.api();
     let (ann, bob) = (server.client("ann").await, server.client("bob").await);
-    assert_eq!(api.party_of("ann").await.unwrap(), None);
-    api.party_command("ann", "invite", json!({"user": "bob"})).await.unwrap();
-    let party = api.party_of("ann").await.unwrap().expect("a party");
-    let id = party["party_id"].as_u64().unwrap();
+    assert_eq!(api.parties().of("ann").await.unwrap(), None);
+    api.parties().command("ann", "invite", json!({"user": "bob"})).await.unwrap();
+    let party = api.parties().of("ann").await.unwrap().expect("a party");
+    let id = party.party_id;
     let own = Api::new(&server.url, Auth::User("bob".into())).unwrap();
-    own.own_party_command("accept", json!({"party_id": id})).await.unwrap();
-    assert_eq!(api.party(id).await.unwrap().unwrap()["members"].as_array().unwrap().len(), 2);
-    assert_eq!(api.parties().await.unwrap().len(), 1);
-    let refused = own.own_party_command("accept", json!({"party_id": id + 1})).await.unwrap_err();
-    assert_eq!(refused.code, "no_such_party");
-    assert_eq!(api.own_party_command("get", json!({})).await.unwrap_err().code, "not_allowed");
+    own.parties().own_command("accept", json!({"party_id": id})).await.unwrap();
+    assert_eq!(api.parties().get(id).await.unwrap().unwrap().members.len(), 2);
+    assert_eq!(api.parties().list().await.unwrap().len(), 1);
+    let refused = own.parties().own_command("accept", json!({"party_id": id + 1})).await.unwrap_err();
+    assert_eq!(refused.code(), "no_such_party");
+    assert_eq!(api.parties().own_command("get", json!({})).await.unwrap_err().code(), "bad_request");
 
-    api.party_command("ann", "go", json!({})).await.unwrap();
-    let go_id = api.party(id).await.unwrap().unwrap()["go_id"].as_u64().expect("a ticket");
-    api.answer_go(id, go_id, TicketResult::Matched, json!({"server": "eu-1"})).await.unwrap();
-    assert_eq!(api.party(id).await.unwrap().unwrap()["state"], "idle");
-    let late = api.answer_go(id, go_id, TicketResult::Failed, json!({})).await.unwrap_err();
-    assert!(!late.message.is_empty());
+    api.parties().command("ann", "go", json!({})).await.unwrap();
+    let go_id = api.parties().get(id).await.unwrap().unwrap().go_id.expect("a ticket");
+    api.parties().answer_go(id, go_id, TicketResult::Matched, json!({"server": "eu-1"})).await.unwrap();
+    assert_eq!(api.parties().get(id).await.unwrap().unwrap().state, PartyState::Idle);
+    let late = api.parties().answer_go(id, go_id, TicketResult::Failed, json!({})).await.unwrap_err();
+    assert!(!late.message().is_empty());
     ann.close().await;
     bob.close().await;
+}
+
+#[test]
+fn every_code_of_the_server_is_known_to_the_client() {
+    for code in tavern_wire::error::Code::ALL {
+        let known = RefusalCode::from(code.as_str());
+        assert!(!matches!(known, RefusalCode::Other(_)) && known.as_str() == code.as_str(), "{code:?}");
+    }
 }
 
 #[tokio::test]

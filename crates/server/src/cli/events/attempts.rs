@@ -41,10 +41,9 @@ pub struct TestArgs {
 
 pub fn list(args: AttemptsArgs) -> anyhow::Result<ExitCode> {
     let AttemptsArgs { server, name, failed, limit, json } = args;
-    let attempts =
-        block_on(
-            async move { Ok(server.api_with_key("subscriptions")?.attempts(&name, failed, limit).await?) },
-        )?;
+    let attempts = block_on(async move {
+        Ok(server.api_with_key("subscriptions")?.subscriptions().attempts(&name, failed, limit).await?)
+    })?;
     let text = if json { serde_json::to_string(&attempts)? } else { table(&attempts, failed) };
     print_line(text.trim_end())?;
     Ok(ExitCode::SUCCESS)
@@ -54,7 +53,9 @@ pub fn list(args: AttemptsArgs) -> anyhow::Result<ExitCode> {
 pub fn test(args: TestArgs) -> anyhow::Result<ExitCode> {
     let TestArgs { server, name, json } = args;
     let attempt =
-        block_on(async move { Ok(server.api_with_key("subscriptions")?.test_subscription(&name).await?) })?;
+        block_on(
+            async move { Ok(server.api_with_key("subscriptions")?.subscriptions().test(&name).await?) },
+        )?;
     let delivered = attempt.outcome == "delivered";
     match json {
         true => print_line(&serde_json::to_string(&attempt)?)?,

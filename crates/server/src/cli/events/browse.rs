@@ -33,7 +33,7 @@ async fn print(args: BrowseArgs) -> anyhow::Result<Option<u64>> {
     let api = args.server.api_with_key("subscriptions")?;
     let (mut after, mut left) = (args.after, args.limit);
     loop {
-        let (events, next) = api.browse_topic(&args.topic, after, left.min(PAGE)).await?;
+        let (events, next) = api.topics().browse(&args.topic, after, left.min(PAGE)).await?;
         for event in &events {
             print_line(event.get())?;
         }

@@ -33,9 +33,9 @@ pub fn run(args: DeadLettersArgs) -> anyhow::Result<ExitCode> {
 async fn text(args: DeadLettersArgs) -> anyhow::Result<String> {
     let api = args.server.api_with_key("subscriptions")?;
     if args.retry {
-        return Ok(api.retry_dead_letters(&args.name, &args.id).await?.to_string());
+        return Ok(api.subscriptions().retry_dead_letters(&args.name, &args.id).await?.to_string());
     }
-    let letters = api.dead_letters(&args.name).await?;
+    let letters = api.subscriptions().dead_letters(&args.name).await?;
     Ok(if args.json { serde_json::to_string(&letters)? } else { table(&letters) })
 }
 

@@ -27,10 +27,10 @@ pub fn run(args: ListArgs) -> anyhow::Result<ExitCode> {
 async fn text(args: ListArgs) -> anyhow::Result<String> {
     let api = args.server.api_with_key("subscriptions")?;
     if args.topics {
-        let topics = api.topics().await?;
+        let topics = api.topics().list().await?;
         return Ok(if args.json { serde_json::to_string(&topics)? } else { topics_table(&topics) });
     }
-    let subscriptions = api.subscriptions().await?;
+    let subscriptions = api.subscriptions().list().await?;
     Ok(if args.json { serde_json::to_string(&subscriptions)? } else { subscriptions_table(&subscriptions) })
 }
 

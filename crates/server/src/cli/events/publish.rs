@@ -29,7 +29,7 @@ pub struct PublishEventArgs {
 pub fn run(args: PublishEventArgs) -> anyhow::Result<ExitCode> {
     let event = event(&args)?;
     let published = block_on(async move {
-        Ok(args.server.api_with_key("events")?.publish_event(&args.topic, &event).await?)
+        Ok(args.server.api_with_key("events")?.topics().publish(&args.topic, &event).await?)
     })?;
     print_line(&serde_json::to_string(&published)?)?;
     Ok(ExitCode::SUCCESS)

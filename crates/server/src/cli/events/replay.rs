@@ -32,7 +32,7 @@ pub fn run(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     };
     block_on(async move {
         let api = args.server.api_with_key("subscriptions")?;
-        let replayed = api.replay(&args.name, &from).await?;
+        let replayed = api.subscriptions().replay(&args.name, &from).await?;
         print_line(&serde_json::to_string(&replayed)?)?;
         follow(&api, &args.name, &replayed).await
     })?;
@@ -45,7 +45,7 @@ async fn follow(api: &Api, name: &str, replayed: &Replayed) -> anyhow::Result<()
     if !progress.is_bar() || !replayed.rewound {
         return Ok(());
     }
-    let mut state = api.subscription(name).await?;
+    let mut state = api.subscriptions().get(name).await?;
     if state.pull {
         return Ok(());
     }
@@ -60,7 +60,7 @@ async fn follow(api: &Api, name: &str, replayed: &Replayed) -> anyhow::Result<()
         let done = state.acknowledged.saturating_sub(before);
         progress.show(done, Some((done, last - before)));
         tokio::time::sleep(ASK_EVERY).await;
-        state = api.subscription(name).await?;
+        state = api.subscriptions().get(name).await?;
     }
     drop(progress);
     eprintln!("delivered {} events", last - before);

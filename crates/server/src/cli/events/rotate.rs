@@ -15,8 +15,9 @@ pub struct RotateArgs {
 pub fn run(args: RotateArgs) -> anyhow::Result<ExitCode> {
     let RotateArgs { server, name } = args;
     let asked = name.clone();
-    let secret =
-        block_on(async move { Ok(server.api_with_key("subscriptions")?.rotate_secret(&asked).await?) })?;
+    let secret = block_on(async move {
+        Ok(server.api_with_key("subscriptions")?.subscriptions().rotate_secret(&asked).await?)
+    })?;
     eprintln!(
         "{name} signs with a new secret (not shown again), and with the old one for events.rotation_ms:"
     );

@@ -70,7 +70,7 @@ pub fn run(args: SubscriptionArgs) -> anyhow::Result<ExitCode> {
     };
     let asked = name.clone();
     let put = block_on(async move {
-        Ok(server.api_with_key("subscriptions")?.put_subscription(&asked, &settings).await?)
+        Ok(server.api_with_key("subscriptions")?.subscriptions().put(&asked, &settings).await?)
     })?;
     let did = if put.created { "made" } else { "changed" };
     match put.secret {

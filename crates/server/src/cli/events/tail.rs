@@ -39,15 +39,15 @@ async fn tail(args: TailArgs) -> anyhow::Result<()> {
     if !topic.is_empty() {
         let settings =
             SubscriptionSettings { topics: Some(topic), pull: Some(true), ..SubscriptionSettings::default() };
-        api.put_subscription(&name, &settings).await?;
+        api.subscriptions().put(&name, &settings).await?;
     }
-    let known = api.subscription(&name).await;
+    let known = api.subscriptions().get(&name).await;
     let known = known.with_context(|| format!("cannot tail {name}; --topic creates a new subscription"))?;
     // Events that go to a callback are printed from now on.
     let mut after = if known.pull { None } else { Some(known.seq) };
     let mut left = count.unwrap_or(u64::MAX);
     while left > 0 {
-        let pulled = api.pull(&name, after, WAIT, left.min(LIMIT)).await?;
+        let pulled = api.subscriptions().pull(&name, after, WAIT, left.min(LIMIT)).await?;
         for event in &pulled.events {
             print_line(&one_line(event.get()))?;
         }
@@ -55,6 +55,6 @@ async fn tail(args: TailArgs) -> anyhow::Result<()> {
         after = Some(pulled.next_after);
     }
     // Acknowledges the last ones.
-    api.pull(&name, after, Duration::ZERO, 1).await?;
+    api.subscriptions().pull(&name, after, Duration::ZERO, 1).await?;
     Ok(())
 }
