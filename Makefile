@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run audit check test test-all nightly test-clients cluster bench bench-guard bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants openapi planted-faults journeys docs dist reference torture torture-events torture-local torture-parties truth bench-parties bench-history install clean
+.PHONY: help setup run audit check test test-all nightly test-clients cluster bench bench-guard bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants openapi planted-faults journeys docs dist dist-clients reference torture torture-events torture-local torture-parties truth bench-parties bench-history install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,6 +15,9 @@ run: ## start the server in dev mode: http://127.0.0.1:7400, Redis protocol on 7
 
 dist: ## make the files of a release in dist/: tarball, Debian package, SBOM, checksums; BIN: use this program
 	@BIN='$(BIN)' OUT='$(OUT)' scripts/dist
+
+dist-clients: ## make the packages of the clients in dist/clients: npm, PyPI, crates.io, NuGet, Unity, checksums
+	@OUT='$(OUT)' scripts/dist-clients
 
 install: ## install program, service, man pages and completions into PREFIX (/usr/local) below DESTDIR; BIN: use this program
 ifndef BIN

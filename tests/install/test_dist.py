@@ -1,10 +1,14 @@
 """`make dist`: the tarball runs in place, the Debian package has everything, checksums and SBOM are right."""
+import functools
 import hashlib
+import http.server
 import json
 import os
 import re
+import shutil
 import subprocess
 import tarfile
+import threading
 
 import pytest
 import yaml
@@ -76,6 +80,50 @@ def test_checksums_are_those_of_the_files(dist):
         assert hashlib.sha256((dist / name).read_bytes()).hexdigest() == digest, name
 
 
+@pytest.fixture
+def releases(dist, tmp_path):
+    """The address of a server with the files of a release, and their folder."""
+    version = re.search(r"tavern-(.+?)-", one(dist, ".tar.gz").name)[1]
+    folder = tmp_path / "releases" / f"v{version}"
+    shutil.copytree(dist, folder)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path / "releases")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", folder, version
+        server.shutdown()
+
+
+def install(releases, version, prefix):
+    given = environment() | {"TAVERN_RELEASES": releases, "PREFIX": str(prefix), "no_proxy": "*"}
+    return subprocess.run(["sh", ROOT / "packaging/install.sh", version], env=given, capture_output=True, text=True, timeout=60)
+
+
+def test_the_install_script_installs_the_program(releases, tmp_path):
+    url, _, version = releases
+    done = install(url, version, tmp_path / "prefix")
+    assert done.returncode == 0, done.stderr
+    assert f"tavern {version}" in done.stdout
+    assert (tmp_path / "prefix/bin/tavern").stat().st_mode & 0o111
+    assert (tmp_path / "prefix/share/man/man1/tavern.1").exists()
+    again = install(url, version, tmp_path / "prefix")
+    assert again.returncode == 0, again.stderr
+
+
+def test_the_install_script_refuses_what_has_another_checksum(releases, tmp_path):
+    url, folder, version = releases
+    with one(folder, ".tar.gz").open("ab") as archive:
+        archive.write(b"x")
+    done = install(url, version, tmp_path / "prefix")
+    assert done.returncode == 1 and "nothing was installed" in done.stderr
+    assert not (tmp_path / "prefix").exists()
+
+
+@pytest.mark.parametrize("version, message", [("99.0.0", "cannot download"), ("@VERSION@", "set TAVERN_RELEASES")])
+def test_the_install_script_says_what_is_wrong(releases, tmp_path, version, message):
+    done = install(releases[0], version, tmp_path / "prefix")
+    assert done.returncode == 1 and message in done.stderr
+
+
 def test_the_sbom_names_what_is_linked_and_nothing_else(dist):
     bom = json.loads(one(dist, ".cdx.json").read_text())
     assert (bom["bomFormat"], bom["specVersion"], bom["metadata"]["component"]["name"]) == ("CycloneDX", "1.5", "tavern")
@@ -99,7 +147,9 @@ def test_workflows_use_the_toolchain_and_targets_of_the_repository(name):
     steps = [step["run"] for job in yaml.safe_load(text)["jobs"].values() for step in job["steps"] if "run" in step]
     targets = {target for step in steps for target in re.findall(r"^(?:make (\S+)|\.ci/run$)", step, flags=re.M)}
     # An empty name stands for the same script as on every other machine.
-    assert targets == {"ci": {""}, "release": {"audit", "dist"}}[name]
+    assert targets == {"ci": {""}, "release": {"audit", "dist", "dist-clients"}}[name]
     targets -= {""}
+    scripts = {script for step in steps for script in re.findall(r"(?:^|\s)((?:scripts|packaging)/[\w.-]+)", step)}
+    assert all((ROOT / script).is_file() for script in scripts), scripts
     known = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.M)
     assert targets <= set(known)

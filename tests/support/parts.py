@@ -17,6 +17,8 @@ OTHER_TOOLS = (
     "tour/test_documents.py::test_the_examples_run[docs/guides/postgres-sql.md]",
     "tour/test_documents.py::test_the_examples_run[docs/clients/go.md]", "clients/test_go_client.py",
     "tour/test_documents.py::test_the_examples_run[docs/clients/csharp.md]", "clients/test_csharp_client.py",
+    # It compiles all dependencies again.
+    "clients/test_rust_client.py",
 )
 
 # Clients that are built with a toolchain that only `scripts/setup all` installs.
