@@ -18,12 +18,20 @@ pub const DELIVERIES: &str = "tavern.deliveries";
 /// Administrative actions. Only a key with the scope `admin` reads it.
 pub const AUDIT: &str = "tavern.audit";
 
+/// The prefix of topics with the webhooks of Pusher apps. Only a key with the scope `admin` reads them.
+pub const PUSHER: &str = "tavern.pusher.";
+
 /// All topics of the server.
 pub const SYSTEM: [&str; 4] = [PRESENCE, PARTIES, DELIVERIES, AUDIT];
 
 pub fn is_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte);
     (1..=NAME_BYTES).contains(&text.len()) && text.bytes().all(allowed) && text != "." && text != ".."
+}
+
+/// Whether other keys than those with the scope `admin` are kept out.
+pub fn is_for_admins(name: &str) -> bool {
+    name == AUDIT || name.starts_with(PUSHER)
 }
 
 pub fn is_reserved(name: &str) -> bool {

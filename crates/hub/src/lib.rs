@@ -38,10 +38,10 @@ pub use history::write_page as write_history_page;
 pub use liveness::{Liveness, LivenessEffects, LivenessEvent, LivenessRules, LivenessTask};
 pub use migration::{LookupResult, PackedSession, SessionLookup, may_have_missed};
 pub use node::{
-    ChannelUpdate, ControlMessage, InterestState, Node, NodeQuery, RandomSource, ReceivedMessage,
-    TokenVerifier, UserNotice,
+    ChannelUpdate, ControlMessage, InterestState, Node, NodeQuery, PresenceObserver, RandomSource,
+    ReceivedMessage, TokenVerifier, UserNotice,
 };
-pub use presence::members_of;
+pub use presence::{NodeAttendance, members_of};
 pub use rows::StaleUser;
 pub use settings::{
     AuthorizeRules, HistoryRules, InboxRules, KindRules, PartyRules, RetentionRules, Settings, SlowReader,

@@ -34,7 +34,7 @@ pub struct Effects {
     /// Replies to commands of apps, by command number.
     pub service_replies: Vec<(u64, CommandReply)>,
     /// The server's own topics to which events were added.
-    pub topics: Vec<&'static str>,
+    pub topics: Vec<Arc<str>>,
     /// Queries for the authorize hook.
     pub authorize_queries: Vec<AuthorizeQuery>,
     /// Connections whose waiting command can continue.

@@ -31,14 +31,23 @@ use crate::connection::CloseReason;
 use crate::settings::Settings;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use tavern_domain::presence::NodeEpoch;
 use tavern_domain::{Channel, Epoch, HistoryLimits, Identity, Reach, Time};
+use tavern_store::{Append, PresenceKey};
 use tavern_wire::error::Refusal;
 
 /// Verifies tokens. Pure computation over the token and the time, without IO.
 pub trait TokenVerifier: Send + Sync {
     fn verify(&self, token: &str, now: Time) -> Result<Identity, Refusal>;
+}
+
+/// Sees users come and go in channels. Pure computation: what it returns is appended in the commit of the change.
+pub trait PresenceObserver: Send + Sync {
+    fn appends(&self, key: &PresenceKey, online: bool, now: Time) -> Vec<Append>;
+
+    /// The topics to which changes of a channel are appended.
+    fn topics(&self, channel: &str) -> Vec<Arc<str>>;
 }
 
 /// The source of ids and jitter: the operating system in production, a seed in the simulator.
@@ -67,6 +76,7 @@ pub struct Node {
     pub adoption: AdoptionCheck,
     pub(crate) name: Arc<str>,
     epoch: AtomicU64,
+    observer: OnceLock<Box<dyn PresenceObserver>>,
     /// The presence topic has a subscription.
     publishes_presence: AtomicBool,
     /// The party topic has a subscription.
@@ -119,6 +129,7 @@ impl Node {
             bus_interests,
             name,
             epoch,
+            observer: OnceLock::new(),
             publishes_presence,
             publishes_parties,
             revoked_keys: RwLock::default(),
@@ -184,6 +195,15 @@ impl Node {
     /// Other nodes declared this one dead: it continues under a new epoch.
     pub fn begin_epoch(&self, epoch: Epoch) {
         self.epoch.store(epoch.0, Ordering::Release);
+    }
+
+    /// Set once, before the first session.
+    pub fn observe_presence(&self, observer: Box<dyn PresenceObserver>) {
+        assert!(self.observer.set(observer).is_ok(), "a node has one observer");
+    }
+
+    pub(crate) fn presence_observer(&self) -> Option<&dyn PresenceObserver> {
+        self.observer.get().map(|observer| &**observer)
     }
 
     pub(crate) fn publishes_presence(&self) -> bool {

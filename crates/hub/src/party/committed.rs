@@ -128,7 +128,7 @@ impl Parties {
         self.reply(core, decision, reply);
         core.stats.inbox_messages_stored.add(receipt.inbox_numbers.len() as u64);
         if !receipt.appended.is_empty() {
-            core.effects.topics.push(PARTIES);
+            core.effects.topics.push(PARTIES.into());
         }
         for (id, party) in &parties {
             self.wakes.set(core, *id, party.as_ref().and_then(|party| party.next_wake()));

@@ -7,7 +7,7 @@ use super::decision::{CommittedPresence, PresenceDecision, PresenceOutcome};
 use super::hold::{HoldDecision, forget_hold};
 use super::queue::ChangeQueue;
 use super::sweep::{SweepDecision, SweptPresence};
-use super::topic::wake_topic;
+use super::topic::wake_topics;
 use crate::core::listener::ListenerId;
 use crate::core::{CommandReply, Core, Feature, Notice, ReplyTo, Timer, refusal};
 use crate::event::Namespace;
@@ -267,7 +267,7 @@ impl PresenceChanges {
         let version = alone.and_then(|_| receipt.version(&RowKey::Presence(change.key.clone())));
         note_alone(core, &change, version.zip(alone));
         self.end(core, &change, Ok(Vec::new()));
-        wake_topic(core, receipt);
+        wake_topics(core, &change.key.channel, receipt);
         let user = change.key.user.clone();
         let connected = change.is_own_channel() && is_arrival(&changes);
         self.announce(core, change, at, changes, stay, receipt);
@@ -279,8 +279,8 @@ impl PresenceChanges {
     }
 
     fn swept(&mut self, core: &mut Core, swept: Vec<SweptPresence>, receipt: &Receipt) {
-        wake_topic(core, receipt);
         for swept in swept {
+            wake_topics(core, &swept.change.key.channel, receipt);
             core.stats.presences_swept.add(1);
             self.announce(core, swept.change, core.now, swept.changes, swept.stay, receipt);
         }

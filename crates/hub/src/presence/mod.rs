@@ -21,12 +21,15 @@ use crate::core::listener::ListenerId;
 use crate::core::{Core, ReplyTo, WatchedVersions};
 use crate::node::ChannelUpdate;
 use crate::rows::{StaleUser, own_key};
+use change::{PresenceAction, PresenceChange};
 use changes::PresenceChanges;
 use rooms::Rooms;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tavern_domain::presence::ClientState;
-use tavern_store::{PresenceHold, StoreAnswer, Ticket};
+use tavern_domain::ClientId;
+use tavern_domain::presence::{AttendanceInput, ClientState, OfflineReason};
+use tavern_store::{PresenceHold, PresenceKey, StoreAnswer, Ticket};
+use tavern_wire::json::presence::state_digest;
 
 pub(crate) struct Presence {
     changes: PresenceChanges,
@@ -34,6 +37,16 @@ pub(crate) struct Presence {
     rooms: Rooms,
     /// Joins that wait until the visibility of their user is known.
     waiting_joins: BTreeMap<Arc<str>, Vec<WaitingJoin>>,
+}
+
+/// A node in a channel: its client ends with the node, after the grace period of the channel.
+#[derive(Clone, Debug)]
+pub struct NodeAttendance {
+    pub key: PresenceKey,
+    pub client: ClientId,
+    pub is_here: bool,
+    /// JSON.
+    pub state: Option<Arc<str>>,
 }
 
 /// A join that waits until the visibility of its user is known.
@@ -59,6 +72,18 @@ impl Presence {
     /// Retries changes that the store did not accept.
     pub fn retry(&mut self, core: &mut Core) {
         self.changes.retry(core);
+    }
+
+    /// This node is present in a channel as a client without a session, or leaves it.
+    pub fn attend(&mut self, core: &mut Core, attend: NodeAttendance, claim: ReplyTo) {
+        let NodeAttendance { key, client, is_here, state } = attend;
+        let state = state.map(|text| ClientState { digest: state_digest(&text), text });
+        let input = match is_here {
+            true => AttendanceInput::Join { client, node: core.node.node_epoch(), state },
+            false => AttendanceInput::Leave { client, reason: OfflineReason::Left },
+        };
+        let change = PresenceChange::of(key, PresenceAction::Input(input));
+        self.changes.begin(core, PresenceChange { claim: Some(claim), reads_first: true, ..change });
     }
 
     /// An app puts a user into a channel.

@@ -1,10 +1,11 @@
-//! Users who connect and disconnect, as events of the topic `tavern.presence`. Each event is appended in the commit
-//! of the change, so each transition is published once, by one node. Must hold: without a subscription nothing is
-//! written.
+//! Users who come and go, as events of topics of the server: who connects and disconnects in `tavern.presence`, and what an
+//! observer of channels wants. Each event is appended in the commit of the change, so each transition is published once, by
+//! one node. Must hold: without a subscription nothing is written.
 
 use super::change::PresenceChange;
 use crate::core::Core;
 use crate::transaction::DecisionContext;
+use std::sync::Arc;
 use tavern_domain::presence::AttendanceChange;
 use tavern_domain::topic::PRESENCE;
 use tavern_store::{Append, Receipt};
@@ -15,27 +16,34 @@ pub(super) fn transitions(
     change: &PresenceChange,
     changes: &[AttendanceChange],
 ) -> Vec<Append> {
-    if !context.publishes_presence || !change.is_own_channel() {
-        return Vec::new();
-    }
-    let transitions = changes.iter().filter_map(|change| match change {
-        AttendanceChange::UserOnline => Some(("online", None)),
-        AttendanceChange::UserOffline { last_seen, reason } => Some(("offline", Some((last_seen, reason)))),
-        _ => None,
-    });
-    transitions
-        .map(|(kind, left)| {
-            let left = left.map(|(seen, reason)| (seen.ms(), reason.as_str()));
+    let mut appends = Vec::new();
+    let publishes = context.publishes_presence && change.is_own_channel();
+    let observer = context.observer.filter(|_| !change.anonymous);
+    for attendance in changes {
+        let (kind, left) = match attendance {
+            AttendanceChange::UserOnline => ("online", None),
+            AttendanceChange::UserOffline { last_seen, reason } => {
+                ("offline", Some((last_seen.ms(), reason.as_str())))
+            }
+            _ => continue,
+        };
+        if publishes {
             let data = transition(&change.key.user, change.name.as_deref(), left);
             let body = stored(kind, None, context.now.ms(), &String::from_utf8_lossy(&data));
-            Append { topic: PRESENCE.into(), id: None, body: body.into() }
-        })
-        .collect()
+            appends.push(Append { topic: PRESENCE.into(), id: None, body: body.into() });
+        }
+        if let Some(observer) = observer {
+            appends.extend(observer.appends(&change.key, left.is_none(), context.now));
+        }
+    }
+    appends
 }
 
-/// Wakes the deliveries of the topic if a commit has appended to it.
-pub(super) fn wake_topic(core: &mut Core, receipt: &Receipt) {
-    if !receipt.appended.is_empty() {
-        core.effects.topics.push(PRESENCE);
+/// Wakes the deliveries of the topics to which a commit of this channel may have appended.
+pub(super) fn wake_topics(core: &mut Core, channel: &str, receipt: &Receipt) {
+    if receipt.appended.is_empty() {
+        return;
     }
+    let observed = core.node.presence_observer().map(|observer| observer.topics(channel)).unwrap_or_default();
+    core.effects.topics.extend(observed.into_iter().chain([Arc::from(PRESENCE)]));
 }

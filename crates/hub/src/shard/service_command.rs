@@ -2,6 +2,7 @@
 
 use super::Shard;
 use crate::history::{self, HistoryPublish, MessageAuthor, PublisherReply};
+use crate::presence::NodeAttendance;
 use crate::rows::hold_of;
 use crate::user::is_user;
 use std::sync::Arc;
@@ -66,6 +67,8 @@ pub enum ServiceCommand {
     Forget {
         user: Arc<str>,
     },
+    /// This node is present in a channel, or leaves it.
+    Attend(NodeAttendance),
     /// Removes the user from a channel.
     Release {
         channel: Arc<str>,
@@ -111,6 +114,7 @@ impl Shard {
                 let reply = PublisherReply::Json { other_channel: None, is_numbered: limits.is_some() };
                 self.history.publish(core, HistoryPublish { message, to: claim, reply });
             }
+            ServiceCommand::Attend(attend) => self.presence.attend(core, attend, claim),
             ServiceCommand::Control { user, action } => self.control.order(core, user, action, claim),
             ServiceCommand::Forget { user } => self.control.forget(core, user, claim),
             ServiceCommand::ClearHistory { channel } => self.history.clear(core, channel, claim),
@@ -127,6 +131,7 @@ fn check(order: &ServiceCommand) -> Result<(), Refusal> {
         ServiceCommand::Party { .. }
         | ServiceCommand::Publish { .. }
         | ServiceCommand::ClearHistory { .. } => &[],
+        ServiceCommand::Attend(attend) => &[&attend.key.user],
         ServiceCommand::SetVisibility { user, .. }
         | ServiceCommand::Hold { user, .. }
         | ServiceCommand::InboxMessage { user, .. }
@@ -149,6 +154,7 @@ fn check(order: &ServiceCommand) -> Result<(), Refusal> {
         | ServiceCommand::Publish { channel, .. }
         | ServiceCommand::Control { action: ControlAction::Subscribe(channel), .. }
         | ServiceCommand::ClearHistory { channel } => &[channel],
+        ServiceCommand::Attend(attend) => &[&attend.key.channel],
         _ => &[],
     };
     for channel in channels {

@@ -220,7 +220,7 @@ impl Topics {
         let TopicOutcome { next, changed, announced, lost } = meaning;
         self.effects.changed.extend(changed);
         if announced {
-            core.effects.topics.push(DELIVERIES);
+            core.effects.topics.push(DELIVERIES.into());
             self.topic_grew(core, &DELIVERIES.into());
         }
         for LostEvents { name, first, last } in lost {

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use tavern_domain::topic::{AUDIT, DELIVERIES, NAME_BYTES, PARTIES, PRESENCE, is_name, is_reserved};
+use tavern_domain::topic::{
+    AUDIT, DELIVERIES, NAME_BYTES, PARTIES, PRESENCE, is_for_admins, is_name, is_reserved,
+};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::BatchFormat;
 use tavern_wire::record::{SigningSecretRecord, SubscriptionSettings};
@@ -174,7 +176,7 @@ fn checked_topics(names: &[Arc<str>]) -> Result<Vec<Arc<str>>, Refusal> {
     let mut topics: Vec<Arc<str>> = Vec::with_capacity(names.len());
     for name in names {
         check_topic_name(name)?;
-        if is_reserved(name) && ![PRESENCE, PARTIES, DELIVERIES, AUDIT].contains(&&**name) {
+        if is_reserved(name) && !is_for_admins(name) && ![PRESENCE, PARTIES, DELIVERIES].contains(&&**name) {
             let message = format!(
                 "the server has no topic {name:?}; it has {PRESENCE}, {PARTIES}, {DELIVERIES} and {AUDIT}"
             );

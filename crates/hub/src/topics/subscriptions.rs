@@ -13,7 +13,7 @@ use crate::transaction::{DecisionContext, Facts};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tavern_domain::delivery::{DeliveryProgress, LogMark};
-use tavern_domain::topic::{AUDIT, SubscriptionMarks, is_reserved};
+use tavern_domain::topic::{SubscriptionMarks, is_for_admins, is_reserved};
 use tavern_store::TopicPage;
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::record::{
@@ -49,8 +49,9 @@ impl PutSubscription {
                 self.change.apply(before.clone(), now, rotation_ms)?
             }
         };
-        if !caller.admin && subscription.topics.iter().any(|topic| &**topic == AUDIT) {
-            let message = format!("only a key with the scope \"admin\" may subscribe to {AUDIT}");
+        let kept_out = subscription.topics.iter().find(|topic| is_for_admins(topic));
+        if let Some(topic) = kept_out.filter(|_| !caller.admin && !caller.owns(SERVER)) {
+            let message = format!("only a key with the scope \"admin\" may subscribe to {topic}");
             return Err(Refusal::new(Code::NotAllowed, message).into());
         }
         let mut edit = Edit::new(context);

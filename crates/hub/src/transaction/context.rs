@@ -5,6 +5,7 @@ use crate::core::listener::{ListenerId, Listeners};
 use crate::core::row_cache::RowCache;
 use crate::core::session::Session;
 use crate::core::{Core, Users};
+use crate::node::PresenceObserver;
 use crate::settings::Settings;
 use tavern_domain::Time;
 use tavern_domain::presence::NodeEpoch;
@@ -20,6 +21,7 @@ pub(crate) struct DecisionContext<'a> {
     /// Whether the topics about presence and about parties have a subscription.
     pub publishes_presence: bool,
     pub publishes_parties: bool,
+    pub observer: Option<&'a dyn PresenceObserver>,
     listeners: &'a Listeners,
 }
 
@@ -33,6 +35,7 @@ impl DecisionContext<'_> {
             cache: &core.cache,
             publishes_presence: core.node.publishes_presence(),
             publishes_parties: core.node.publishes_parties(),
+            observer: core.node.presence_observer(),
             listeners: &core.listeners,
         }
     }

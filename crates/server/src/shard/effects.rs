@@ -96,7 +96,7 @@ impl ShardWorker {
             context.shards.force(shard, ShardInput::Hub(ShardEvent::Control(message)));
         }
         for topic in state.hub.core.effects.topics.drain(..) {
-            context.wakeups.published(topic.into());
+            context.wakeups.published(topic);
         }
         let topics = state.hub.topic_effects();
         for (topic, events, duplicates) in topics.published.drain(..) {
