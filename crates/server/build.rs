@@ -27,6 +27,7 @@ const OTHERS: &[&str] = &[
     "clients/scenarios/README.md",
     "clients/spec.md",
     "examples/matchmaker/matchmaker.py",
+    "examples/pusher-chat/chat.cjs",
     "packaging",
     "proto/tavern.proto",
     "tools/judge/README.md",

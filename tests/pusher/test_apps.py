@@ -54,6 +54,12 @@ def test_apps_never_see_each_other(clients, api, app, other_app, server, room):
     until(arrived, "our user to get their event")
     api.call("terminateUserConnections", user)
     until(lambda: ours.do("state")["state"] == "disconnected", "our connections to end")
+    # A ban.
+    key = {"authorization": f"Bearer {server.key}"}
+    banned = httpx.put(f"{server.url}/v1/users/{app.id}:{user}/ban", json={"reason": "spam"}, headers=key, trust_env=False)
+    assert banned.status_code == 200, banned.text
+    kept_out = connect_only(clients, app, server, user)
+    until(lambda: kept_out.do("state")["state"] == "disconnected", f"the ban: {kept_out.do('seen')}")
     # What comes last is all that has come.
     other_api.trigger([room, private, channel, cache], "theirs", "y")
     for each in (room, private, channel, cache):
@@ -62,6 +68,13 @@ def test_apps_never_see_each_other(clients, api, app, other_app, server, room):
     assert names.isdisjoint({"ours", "client-ours", "user:ours", "watchlist:online", "pusher:member_removed"}), names
     assert theirs.do("state")["state"] == "connected"
     assert only_ours.events("theirs") == []
+
+
+def connect_only(clients, app, server, user):
+    """A client that signs in as this user."""
+    client = clients.client(app, server, account={"id": user}).connected()
+    client.do("signin")
+    return client
 
 
 def signed(app, method, path, body=b"", secret=None, **change):

@@ -1,20 +1,25 @@
 """Pusher apps of a Tavern server, and their clients and servers: pusher-js and the libraries of npm and PyPI, unmodified."""
+import itertools
+import json
 import pathlib
 
+from events.endpoint import Endpoint
 from support.browser import Driver
 from support.process import until
 
 HERE = pathlib.Path(__file__).resolve().parent
 WAIT = 20.0
 GRACE_S = 1
+COUNT = itertools.count(1)
 
 
 class App:
-    def __init__(self, number, **settings):
+    def __init__(self, number, webhooks=(), **settings):
+        self.webhooks = webhooks
         self.id = str(number)
         self.key = f"key-{number}"
         self.secret = f"secret-of-app-{number}-7d1f0c5e"
-        self.settings = {"client_events": "true"} | settings
+        self.settings = {"client_events": "true", "subscription_count": "true"} | settings
 
     @property
     def credentials(self):
@@ -23,14 +28,62 @@ class App:
     @property
     def config(self):
         lines = [f"{name} = {value}" for name, value in self.settings.items()]
-        kinds = [f"[kinds.pusher-{self.id}{end}]\ngrace_ms = {GRACE_S * 1000}" for end in ("", "-cache", "-user")]
+        ends = ("", "-cache", "-user", "-occupied")
+        kinds = [f"[kinds.pusher-{self.id}{end}]\ngrace_ms = {GRACE_S * 1000}" for end in ends]
         head = ["[[pusher.apps]]", f'id = "{self.id}"', f'key = "{self.key}"', f'secret = "{self.secret}"']
-        return "\n".join([*head, *lines, *kinds]) + "\n"
+        hooks = [
+            f'[[pusher.apps.webhooks]]\nurl = "{hook.url}"\nevents = {json.dumps(hook.kinds)}\nchannel_prefix = "{hook.prefix}"'
+            for hook in self.webhooks
+        ]
+        return "\n".join([*head, *lines, *hooks, *kinds]) + "\n"
 
     def channel(self, name):
         """The channel in Tavern."""
         rest = name.removeprefix("private-encrypted-").removeprefix("private-").removeprefix("presence-")
         return f"pusher-{self.id}{'-cache' if rest.startswith('cache-') else ''}#{name}"
+
+
+# What a server needs to post to an endpoint on this machine.
+POSTING = "[events]\nallow_http = true\nallow_private = true\n"
+KINDS = [
+    "channel_occupied", "channel_vacated", "member_added", "member_removed", "client_event", "cache_miss", "subscription_count",
+]
+
+
+class Webhook:
+    """A webhook of an app, and the endpoint that gets its posts."""
+
+    def __init__(self, kinds=KINDS, prefix="", answer=200):
+        self.kinds, self.prefix = kinds, prefix
+        self.endpoint = Endpoint(answer)
+
+    @property
+    def url(self):
+        return self.endpoint.url
+
+    def events(self, name=None, channel=None):
+        """The events of the posts that were answered with success, in order."""
+        seen = [event for post in self.endpoint.posts if post.status == 200 for event in post.body["events"]]
+        return [event for event in seen if name in (None, event["name"]) and channel in (None, event["channel"])]
+
+    def waits(self, name, channel, count=1, timeout=WAIT):
+        self.endpoint.until(lambda _: len(self.events(name, channel)) >= count, timeout)
+        found = self.events(name, channel)
+        assert len(found) == count, found
+        return found[-1]
+
+    def settled(self, clients, app, server):
+        """What comes after everything that was caused before: a channel of its own is occupied."""
+        marker = f"marker-{next(COUNT)}"
+        clients.client(app, server).connected().subscribe(marker)
+        self.waits("channel_occupied", marker)
+
+    def __enter__(self):
+        self.endpoint.__enter__()
+        return self
+
+    def __exit__(self, *failure):
+        self.endpoint.__exit__(*failure)
 
 
 class Clients:

@@ -1,11 +1,12 @@
 //! One app: its credentials, what its clients may do, and its part of Tavern's names.
 //! Must hold: names of two apps never meet: an id holds no `-` and no `:`, which separate it from what follows.
 
+use crate::channel::{ChannelAccess, PusherChannel};
 use crate::signature;
 
 /// Apps of one server. Each has kinds of its own in the configuration.
 pub const APPS_MAX: usize = 32;
-/// With the longest suffix the kind of an app has 29 bytes, of 32.
+/// With the longest suffix the kind of an app has 32 bytes, the most that a kind may have.
 const ID_BYTES: usize = 16;
 const KEY_BYTES: usize = 64;
 
@@ -19,6 +20,8 @@ pub struct PusherApp {
     pub client_events: bool,
     /// A connection must sign in, or subscribe with a signature.
     pub user_authentication: bool,
+    /// Subscribers and servers are told how many subscriptions a channel has.
+    pub subscription_count: bool,
 }
 
 /// Whether a text can be the id of an app.
@@ -38,7 +41,29 @@ pub fn app_kinds(id: &str) -> [String; 3] {
     [format!("pusher-{id}"), format!("pusher-{id}-cache"), format!("pusher-{id}-user")]
 }
 
+/// The kind of channels in which servers are present for the channels that have subscriptions there.
+pub fn occupied_kind(id: &str) -> String {
+    format!("pusher-{id}-occupied")
+}
+
 impl PusherApp {
+    /// The channel in which a server shows that a channel of this app has subscriptions there.
+    pub fn occupied_channel(&self, name: &str) -> String {
+        format!("{}#{name}", occupied_kind(&self.id))
+    }
+
+    /// The name of the channel of this app behind such a channel.
+    pub fn occupied_name<'a>(&self, channel: &'a str) -> Option<&'a str> {
+        let (kind, name) = channel.split_once('#')?;
+        let is_own = kind.strip_prefix("pusher-")?.strip_suffix("-occupied")? == &*self.id;
+        PusherChannel::parse(name).filter(|found| is_own && found.access != ChannelAccess::User).map(|_| name)
+    }
+
+    /// The user as which servers are present there. No user of an app has this name: those have a colon.
+    pub fn counter(&self) -> String {
+        format!("pusher-{}", self.id)
+    }
+
     /// The Tavern user behind a user id of this app. None: the id is not allowed.
     pub fn user(&self, id: &str) -> Option<String> {
         let user = format!("{}:{id}", self.id);
@@ -82,6 +107,7 @@ pub(crate) fn sample() -> PusherApp {
         secrets: vec!["7ad3773142a6692b25b8".into()],
         client_events: true,
         user_authentication: false,
+        subscription_count: true,
     }
 }
 

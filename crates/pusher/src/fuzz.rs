@@ -29,6 +29,7 @@ pub fn pusher(data: &[u8]) {
         secrets: vec!["secret".into()],
         client_events: true,
         user_authentication: false,
+        subscription_count: false,
     };
     if let Some(user) = app.user(&text) {
         assert_eq!(app.user_id(&user), text);

@@ -7,6 +7,7 @@ mod app;
 mod channel;
 mod client_frame;
 mod close;
+mod count_message;
 #[doc(hidden)]
 pub mod fuzz;
 mod members;
@@ -15,14 +16,16 @@ mod request;
 mod request_body;
 mod server_frame;
 mod signature;
+mod webhook;
 
-pub use app::{APPS_MAX, PusherApp, app_kinds, is_app_id, is_app_key};
+pub use app::{APPS_MAX, PusherApp, app_kinds, is_app_id, is_app_key, occupied_kind};
 pub use channel::{ChannelAccess, PusherChannel, USER_CHANNEL};
 pub use client_frame::{
     ChannelData, ClientFrame, SignInData, SubscribeData, UserData, WATCHLIST_MAX, parse_channel_data,
     parse_frame, parse_user_data,
 };
 pub use close::PusherError;
+pub use count_message::CountMessage;
 pub use members::{MemberChange, PresenceMembers};
 pub use message::{DeliveredEvent, OutgoingEvent, data_text, read_message, write_message};
 pub use request::{RequestFault, SignedRequest, TIMESTAMP_WINDOW_S};
@@ -35,7 +38,8 @@ pub use server_frame::{
     channel_event, connection_established, error_frame, member_added, member_removed, pong, signin_success,
     subscribed_to_presence, subscription_count, subscription_error, subscription_succeeded, watchlist_event,
 };
-pub use signature::SignatureCheck;
+pub use signature::{SignatureCheck, md5_hex};
+pub use webhook::{WEBHOOK_KEY, WEBHOOK_SIGNATURE, WebhookEvent, WebhookFilter, WebhookKind};
 
 /// Bytes of the data of one event, as the libraries expect.
 pub const EVENT_BYTES: usize = 10 * 1024;

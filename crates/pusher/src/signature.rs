@@ -32,7 +32,7 @@ pub(crate) fn is_valid(secret: &str, text: &str, signature: &str) -> bool {
 }
 
 /// The MD5 of a body as hexadecimal digits: requests are signed with it.
-pub(crate) fn md5_hex(body: &[u8]) -> String {
+pub fn md5_hex(body: &[u8]) -> String {
     hex(&Md5::digest(body))
 }
 

@@ -14,7 +14,7 @@ use crate::metrics::{MetricSource, MetricSources, NodeMetrics, ProcessMetrics};
 use crate::population::ClusterPopulation;
 use crate::practice::Practice;
 #[cfg(feature = "pusher")]
-use crate::pusher::PusherServer;
+use crate::pusher::{AppWebhooks, PusherServer, WebhookView};
 use crate::radar::RadarServer;
 use crate::refusal_log::RefusalLogs;
 use crate::resp::RespServer;
@@ -25,7 +25,7 @@ use crate::shard::input::ShardQueue;
 use crate::shard::worker::{ShardStart, WAKE};
 use crate::shard::{ShardContext, ShardLimits, Shards};
 use crate::store_client::StoreClient;
-use crate::topics::{BatchSender, TopicsApi, Wakeups};
+use crate::topics::{BatchSender, BodySigner, TopicsApi, Wakeups};
 use crate::traces::{SpanQueue, Tracer};
 use crate::unread_replies::UnreadReplies;
 use anyhow::Context;
@@ -87,7 +87,7 @@ pub struct Parts {
     pub practice: Arc<Practice>,
     radar: Option<Arc<RadarServer>>,
     #[cfg(feature = "pusher")]
-    pusher: Option<Arc<PusherServer>>,
+    pub pusher: Option<Arc<PusherServer>>,
     tracer: Option<Arc<Tracer>>,
     /// Spans to be sent.
     pub spans: Option<SpanQueue>,
@@ -132,6 +132,18 @@ impl Parts {
             Duration::from_millis(config.sessions.heartbeat_ms.saturating_mul(2)),
         );
         let (shards, polls) = make_queues(&config)?;
+        #[cfg(feature = "pusher")]
+        let pusher_apps = crate::pusher::read_apps(&config)?;
+        #[cfg(feature = "pusher")]
+        let webhooks = AppWebhooks::new(&pusher_apps, &config.pusher_apps);
+        #[cfg(feature = "pusher")]
+        if !webhooks.is_empty() {
+            node.observe_presence(Box::new(WebhookView(webhooks.clone())));
+        }
+        #[cfg(feature = "pusher")]
+        let signer: Option<Arc<dyn BodySigner>> = Some(Arc::new(WebhookView(webhooks.clone())));
+        #[cfg(not(feature = "pusher"))]
+        let signer: Option<Arc<dyn BodySigner>> = None;
         let topic_shards = Arc::new(shards.clone());
         let topics = Arc::new(TopicsApi {
             config: config.clone(),
@@ -143,7 +155,8 @@ impl Parts {
             wakeups: Arc::new(Wakeups::new(node.clone(), topic_shards)),
             counters: Arc::default(),
             sender: Arc::new(
-                BatchSender::new(&config, tracer.clone()).context("cannot prepare the webhook sender")?,
+                BatchSender::new(&config, tracer.clone(), signer)
+                    .context("cannot prepare the webhook sender")?,
             ),
         });
         store.set_shards(Arc::new(shards.clone()));
@@ -198,7 +211,7 @@ impl Parts {
             unauthenticated: unauthenticated.clone(),
         };
         #[cfg(feature = "pusher")]
-        let pusher = PusherServer::new(gateways.clone())?;
+        let pusher = PusherServer::new(gateways.clone(), topics.clone(), pusher_apps, webhooks);
         let radar = config.radar.enabled.then(|| RadarServer::new(gateways));
         let population = ClusterPopulation::new(node.clone(), store.clone(), connections.clone());
         let mut sources: Vec<Arc<dyn MetricSource>> =

@@ -142,6 +142,10 @@ fn start_tasks(
         ),
         supervisor.task_once("matchmaker", matchmaker::arrange(parts.topics.clone())),
     ];
+    #[cfg(feature = "pusher")]
+    if let Some(pusher) = &parts.pusher {
+        others.extend(pusher.start(supervisor));
+    }
     if SqlCalls::has(&config.store) {
         let mover = SqlMover {
             config: config.clone(),

@@ -107,7 +107,7 @@ fn coloured_banner(config: &Config, token: &str, key: &str, colour: bool) -> Str
         dim("for user ann, every right, 30 days")
     ));
     text.push_str(&format!("  API key  {}\n           {key}\n", dim("every scope")));
-    for app in &config.pusher_apps {
+    for app in config.pusher_apps.iter().map(|table| &table.app) {
         let secret = app.secret.as_ref().map_or("in its secret_file", SecretText::expose);
         let note = dim("an app for clients of Pusher");
         text.push_str(&format!(

@@ -10,6 +10,7 @@ pub const APP_KINDS: &[(&str, &str, &str)] = &[
     // The last event is the first that is no client's.
     ("-cache", "history_messages", "16"),
     ("-cache", "history_ttl_ms", "1800000"),
+    ("-occupied", "grace_ms", "20000"),
     ("-user", "grace_ms", "20000"),
     ("-user", "presence_mode", "full"),
 ];

@@ -30,6 +30,7 @@ pub fn provide(config: &mut Config) -> io::Result<()> {
     for app in config
         .pusher_apps
         .iter_mut()
+        .map(|table| &mut table.app)
         .filter(|app| app.secret.is_none() && app.secret_file.as_os_str().is_empty())
     {
         app.secret = Some(keep(&config.data, PUSHER_FILE, || crate::random::random_text(40))?);

@@ -133,7 +133,12 @@ fn key_of(rest: &str) -> Option<String> {
     let lists = [("TOKENS_KEYS_", "tokens.keys"), ("PUSHER_APPS_", "pusher.apps")];
     let (list, rest) = lists.iter().find_map(|(prefix, list)| Some((list, rest.strip_prefix(prefix)?)))?;
     let (index, field) = rest.split_once('_')?;
-    Some(format!("{list}.{index}.{}", field.to_lowercase())).filter(|name| schema::find(name).is_some())
+    let mut field = field.to_lowercase();
+    if let Some((webhook, of_webhook)) = field.strip_prefix("webhooks_").and_then(|rest| rest.split_once('_'))
+    {
+        field = format!("webhooks.{webhook}.{of_webhook}");
+    }
+    Some(format!("{list}.{index}.{field}")).filter(|name| schema::find(name).is_some())
 }
 
 #[cfg(test)]
@@ -162,6 +167,7 @@ mod tests {
         check("TAVERN_KINDS_MY_GAME_ALLOW", "kinds.my_game.allow");
         check("TAVERN_TOKENS_KEYS_0_FILE", "tokens.keys.0.file");
         check("TAVERN_PUSHER_APPS_0_FORMER_SECRET", "pusher.apps.0.former_secret");
+        check("TAVERN_PUSHER_APPS_0_WEBHOOKS_1_CHANNEL_PREFIX", "pusher.apps.0.webhooks.1.channel_prefix");
         check("TAVERN_TOKEN", "");
         check("PATH", "");
     }

@@ -2,7 +2,7 @@
 //! default and bounds; a test compares them with `packaging/tavern.toml` and `docs/reference/configuration.md`.
 
 use super::built_in::{APP_KINDS, BUILT_IN};
-use super::lists::{PusherAppConfig, TokenKeyConfig};
+use super::lists::{PusherAppConfig, PusherWebhookConfig, TokenKeyConfig};
 use super::schema::{self, DefaultValue, Key, Type};
 use super::sections::{ChannelConfig, ConfigSection, KindConfig};
 use std::fmt::Write;
@@ -59,7 +59,7 @@ pub fn file(set: &[(&str, &str)]) -> String {
         &mut out,
         "Apps whose clients and servers speak the Pusher protocol. Their secrets belong in tavern.env.",
     );
-    out.push_str("# For example:\n#[[pusher.apps]]\n#id = \"1\"\n#key = \"my-key\"\n#client_events = true\n");
+    out.push_str("# For example:\n#[[pusher.apps]]\n#id = \"1\"\n#key = \"my-key\"\n#client_events = true\n#[[pusher.apps.webhooks]]\n#url = \"https://app.example/pusher/webhooks\"\n#events = [\"channel_occupied\", \"channel_vacated\"]\n");
     out
 }
 
@@ -142,6 +142,12 @@ pub fn page() -> String {
          with the id `1` and the key `dev`, unless there are others.",
     );
     PusherAppConfig::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
+    table(
+        &mut out,
+        "`[[pusher.apps.webhooks]]`",
+        "Where events of the app above it are [posted](../guides/pusher.md#webhooks), signed with its secret. At most 8 tables for each app.",
+    );
+    PusherWebhookConfig::KEYS.iter().for_each(|key| row(&mut out, key, key.name));
     out
 }
 

@@ -3,7 +3,7 @@
 
 use super::built_in::{BUILT_IN, built_in};
 use super::layer;
-use super::lists::{PusherAppConfig, TokenKeyConfig};
+use super::lists::{PusherAppConfig, PusherAppTable, PusherWebhookConfig, TokenKeyConfig};
 use super::schema;
 use super::sections::{ChannelConfig, ConfigSection, KindConfig};
 use super::values::{Values, preset, shown};
@@ -15,18 +15,30 @@ pub(super) const CHANNELS: &str = "channels.";
 pub(super) const TOKENS: &str = "tokens.keys.";
 pub(super) const APPS: &str = "pusher.apps.";
 const DEFAULT: &str = "default";
+/// What a webhook of a Pusher app may be posted.
+const WEBHOOK_EVENTS: [&str; 7] = [
+    "channel_occupied",
+    "channel_vacated",
+    "member_added",
+    "member_removed",
+    "client_event",
+    "cache_miss",
+    "subscription_count",
+];
 /// The ends of the kinds of a Pusher app.
-const APP_ENDS: [&str; 3] = ["", "-cache", "-user"];
+const APP_ENDS: [&str; 4] = ["", "-cache", "-user", "-occupied"];
 /// The maximum number of tables.
 const TABLES_MAX: usize = 1_024;
 
 /// The built-in kinds, `default`, those of the Pusher apps, and those that are configured.
-pub(super) fn kinds(values: &mut Values, apps: &[PusherAppConfig]) -> BTreeMap<String, KindConfig> {
+pub(super) fn kinds(values: &mut Values, apps: &[PusherAppTable]) -> BTreeMap<String, KindConfig> {
     let written = written(values, KINDS);
     let mut names = named(&written, KINDS);
     names.insert(DEFAULT.to_owned());
-    let ends: BTreeMap<String, &str> =
-        apps.iter().flat_map(|app| APP_ENDS.map(|end| (format!("pusher-{}{end}", app.id), end))).collect();
+    let ends: BTreeMap<String, &str> = apps
+        .iter()
+        .flat_map(|table| APP_ENDS.map(|end| (format!("pusher-{}{end}", table.app.id), end)))
+        .collect();
     names.extend(ends.keys().cloned());
     let read = |name: String| {
         // Only what is configured, or differs from [kinds.default], is shown.
@@ -53,20 +65,23 @@ pub(super) fn channels(values: &mut Values) -> BTreeMap<String, ChannelConfig> {
 
 /// The numbers of the tables of a list that are configured.
 fn indices(values: &mut Values, prefix: &str) -> Vec<String> {
-    let mut indices: Vec<String> = written(values, prefix).into_iter().collect();
+    let index = |name: &str| Some(name.strip_prefix(prefix)?.split_once('.')?.0.to_owned());
+    let indices: BTreeSet<String> = values.given_names().filter_map(index).collect();
+    let mut indices: Vec<String> = indices.into_iter().collect();
     indices.sort_by_key(|index| index.parse::<u32>().unwrap_or(u32::MAX));
     indices
 }
 
 /// The Pusher apps. In dev mode there is one without any configuration; its secret is kept in the data folder.
-pub(super) fn pusher_apps(values: &mut Values) -> Vec<PusherAppConfig> {
-    let mut apps: Vec<PusherAppConfig> = Vec::new();
+pub(super) fn pusher_apps(values: &mut Values) -> Vec<PusherAppTable> {
+    let mut apps: Vec<PusherAppTable> = Vec::new();
     for index in indices(values, APPS) {
         let full = |field: &str| format!("{APPS}{index}.{field}");
         let app = PusherAppConfig::from_values(|field| values.take(&full(field)));
+        let webhooks = webhooks(values, &full("webhooks."));
         match app_problem(&app, &apps) {
             Some((field, problem)) => values.fail(&full(field), format!("{} {problem}", full(field))),
-            None => apps.push(app),
+            None => apps.push(PusherAppTable { app, webhooks }),
         }
     }
     if apps.is_empty() && values.mode == ServerMode::Dev {
@@ -78,13 +93,34 @@ pub(super) fn pusher_apps(values: &mut Values) -> Vec<PusherAppConfig> {
                 _ => preset(&key.shape, ServerMode::Dev).0,
             }
         };
-        apps.push(PusherAppConfig::from_values(preset));
+        apps.push(PusherAppTable { app: PusherAppConfig::from_values(preset), webhooks: Vec::new() });
     }
     apps
 }
 
+fn webhooks(values: &mut Values, prefix: &str) -> Vec<PusherWebhookConfig> {
+    let mut webhooks: Vec<PusherWebhookConfig> = Vec::new();
+    for index in indices(values, prefix) {
+        let full = |field: &str| format!("{prefix}{index}.{field}");
+        let webhook = PusherWebhookConfig::from_values(|field| values.take(&full(field)));
+        let unknown = webhook.events.iter().find(|name| !WEBHOOK_EVENTS.contains(&name.as_str()));
+        if webhooks.iter().any(|other| other.url == webhook.url) {
+            values
+                .fail(&full("url"), format!("{} is the address of another webhook of this app", full("url")));
+        } else if !super::checks::is_http(&webhook.url) {
+            values.fail(&full("url"), format!("{} must be an https:// address", full("url")));
+        } else if webhook.events.is_empty() || unknown.is_some() {
+            let message = format!("{} must name some of: {}", full("events"), WEBHOOK_EVENTS.join(", "));
+            values.fail(&full("events"), message);
+        } else {
+            webhooks.push(webhook);
+        }
+    }
+    webhooks
+}
+
 /// What is wrong with a `[[pusher.apps]]`, and the field to change.
-fn app_problem(app: &PusherAppConfig, others: &[PusherAppConfig]) -> Option<(&'static str, &'static str)> {
+fn app_problem(app: &PusherAppConfig, others: &[PusherAppTable]) -> Option<(&'static str, &'static str)> {
     let in_id = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     let in_key = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let has_file = !app.secret_file.as_os_str().is_empty();
@@ -94,10 +130,10 @@ fn app_problem(app: &PusherAppConfig, others: &[PusherAppConfig]) -> Option<(&'s
     if !(1..=64).contains(&app.key.len()) || !app.key.bytes().all(in_key) {
         return Some(("key", "must be 1 to 64 letters, digits and -_."));
     }
-    if others.iter().any(|other| other.id == app.id) {
+    if others.iter().any(|other| other.app.id == app.id) {
         return Some(("id", "is the id of another app"));
     }
-    if others.iter().any(|other| other.key == app.key) {
+    if others.iter().any(|other| other.app.key == app.key) {
         return Some(("key", "is the key of another app"));
     }
     match (&app.secret, has_file) {

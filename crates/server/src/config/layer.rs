@@ -2,7 +2,6 @@
 //! values of the right type. Must hold: a value that is unknown, of a wrong type or out of bounds is an error at its
 //! location, never skipped.
 
-use super::lists::TABLES_MAX;
 use super::origin::{ConfigError, ValueSource};
 use super::schema::{self, Key, Type};
 use std::sync::Arc;
@@ -58,11 +57,12 @@ impl FileReader<'_> {
             let at = self.origin(key.span().start);
             match value.get_ref() {
                 DeValue::Table(inner) if self.is_section(section, name) => self.table(&full, inner),
-                DeValue::Array(tables) if full == "tokens.keys" || full == "pusher.apps" => {
-                    if tables.len() > TABLES_MAX {
-                        self.fail(&at, format!("more than {TABLES_MAX} [[{full}]]"));
+                DeValue::Array(tables) if schema::tables_max(&full).is_some() => {
+                    let max = schema::tables_max(&full).unwrap_or(0);
+                    if tables.len() > max {
+                        self.fail(&at, format!("more than {max} [[{full}]]"));
                     }
-                    for (index, entry) in tables.iter().enumerate().take(TABLES_MAX) {
+                    for (index, entry) in tables.iter().enumerate().take(max) {
                         match entry.get_ref() {
                             DeValue::Table(inner) => self.table(&format!("{full}.{index}"), inner),
                             _ => self.fail(&at, format!("{full} is a list of tables: write [[{full}]]")),

@@ -1,4 +1,4 @@
-//! The tables that are given as lists: `[[tokens.keys]]` and `[[pusher.apps]]`.
+//! The tables that are given as lists: `[[tokens.keys]]`, and `[[pusher.apps]]` with its `[[pusher.apps.webhooks]]`.
 
 use super::schema::{DefaultValue, Key, KeySchema, Type};
 use super::sections::{ConfigSection, absent, section};
@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 /// The most tables of one list.
 pub const TABLES_MAX: usize = 32;
+/// The most webhooks of one app.
+pub const WEBHOOKS_MAX: usize = 8;
 
 section! {
     /// One `[[tokens.keys]]`: a key, or a set of keys, whose tokens are accepted in addition to those signed with the secret.
@@ -32,7 +34,7 @@ section! {
     /// One `[[pusher.apps]]`: an app whose clients speak the Pusher protocol.
     "" => PusherAppConfig {
         /// The id of the app: 1 to 16 lower-case letters, digits and _. Some libraries want a number. Its channels are of the
-        /// kinds pusher-ID, pusher-ID-cache and pusher-ID-user.
+        /// kinds pusher-ID, pusher-ID-cache and pusher-ID-user; pusher-ID-occupied shows which of them have subscriptions.
         id: String = absent(Type::Text);
         /// The public key, which clients name.
         key: String = absent(Type::Text);
@@ -46,5 +48,27 @@ section! {
         client_events: bool = KeySchema::flag(false).in_dev(DefaultValue::Flag(true));
         /// Whether a connection is closed when it has neither signed in nor subscribed with a signature within 30 s.
         user_authentication: bool = KeySchema::flag(false);
+        /// Whether subscriptions are counted: for pusher:subscription_count, the webhook of that name, and the HTTP API.
+        subscription_count: bool = KeySchema::flag(false).in_dev(DefaultValue::Flag(true));
+    }
+}
+
+/// An app and its webhooks.
+#[derive(Clone)]
+pub struct PusherAppTable {
+    pub app: PusherAppConfig,
+    pub webhooks: Vec<PusherWebhookConfig>,
+}
+
+section! {
+    /// One `[[pusher.apps.webhooks]]`: where events of the app are posted.
+    "" => PusherWebhookConfig {
+        /// The address. http:// needs events.allow_http, a private one events.allow_private.
+        url: String = absent(Type::Link);
+        /// Which events: channel_occupied, channel_vacated, member_added, member_removed, client_event, cache_miss,
+        /// subscription_count.
+        events: Vec<String> = KeySchema::list(&[]);
+        /// Only events of channels whose names begin like this.
+        channel_prefix: String = KeySchema::text("");
     }
 }

@@ -21,7 +21,7 @@ mod values;
 pub use checks::SECRET_BYTES;
 pub use cidr::Cidr;
 pub use environment::Flag;
-pub use lists::{PusherAppConfig, TokenKeyConfig};
+pub use lists::{PusherAppConfig, PusherAppTable, PusherWebhookConfig, TokenKeyConfig};
 pub use origin::{ConfigError, ConfigErrors, ValueSource};
 pub use secret::{SecretText, without_password};
 pub use sections::{
@@ -97,7 +97,7 @@ pub struct Config {
     /// Keys whose tokens are accepted, in addition to those signed with the secrets.
     pub token_keys: Vec<TokenKeyConfig>,
     /// Apps whose clients speak the Pusher protocol; empty: it is not served.
-    pub pusher_apps: Vec<PusherAppConfig>,
+    pub pusher_apps: Vec<PusherAppTable>,
     entries: Vec<EffectiveValue>,
     warnings: Vec<String>,
 }

@@ -1,7 +1,7 @@
 //! The schema of configuration keys, and their lookup. The keys themselves are declared in `sections` and nowhere else; the file, the environment, the flags, `tavern check`, the example file and the reference page all read that list.
 
 use super::kinds::{APPS, CHANNELS, KINDS, TOKENS};
-use super::lists::{PusherAppConfig, TokenKeyConfig};
+use super::lists::{PusherAppConfig, PusherWebhookConfig, TABLES_MAX, TokenKeyConfig, WEBHOOKS_MAX};
 use super::sections::{self, ChannelConfig, ConfigSection, KindConfig};
 
 /// The type of a value.
@@ -93,7 +93,7 @@ pub fn keys() -> impl Iterator<Item = &'static Key> {
 }
 
 /// The key with this full name: `listen`, `sessions.resume_ms`, `kinds.game.allow`, `channels.lobby#a.activity`,
-/// `tokens.keys.0.file`, `pusher.apps.0.id`.
+/// `tokens.keys.0.file`, `pusher.apps.0.id`, `pusher.apps.0.webhooks.0.url`.
 pub fn find(name: &str) -> Option<&'static Key> {
     let in_table = |prefix: &str, keys: &'static [Key], is_name: fn(&str) -> bool| {
         let (table, field) = name.strip_prefix(prefix)?.rsplit_once('.')?;
@@ -103,12 +103,25 @@ pub fn find(name: &str) -> Option<&'static Key> {
         .or_else(|| in_table(CHANNELS, ChannelConfig::KEYS, is_channel))
         .or_else(|| in_table(TOKENS, TokenKeyConfig::KEYS, is_index))
         .or_else(|| in_table(APPS, PusherAppConfig::KEYS, is_index))
+        .or_else(|| in_table(APPS, PusherWebhookConfig::KEYS, is_webhook))
         .or_else(|| keys().find(|key| key.name == name))
 }
 
 /// Whether a channel can have its own table: its name is more than a kind.
 pub fn is_channel(name: &str) -> bool {
     name.contains('#') && tavern_domain::Channel::parse(name).is_ok()
+}
+
+/// The table of a webhook below `pusher.apps.`: `0.webhooks.0`.
+fn is_webhook(table: &str) -> bool {
+    table.split_once(".webhooks.").is_some_and(|(app, webhook)| is_index(app) && is_index(webhook))
+}
+
+/// How many tables a list may have; None: this is no list of tables.
+pub fn tables_max(name: &str) -> Option<usize> {
+    let is_list = name == TOKENS.trim_end_matches('.') || name == APPS.trim_end_matches('.');
+    let of_app = name.strip_prefix(APPS).and_then(|rest| rest.strip_suffix(".webhooks"));
+    of_app.filter(|app| is_index(app)).map(|_| WEBHOOKS_MAX).or(is_list.then_some(TABLES_MAX))
 }
 
 fn is_index(text: &str) -> bool {
@@ -123,6 +136,9 @@ pub fn names_in(section: &str) -> Vec<&'static str> {
         (TOKENS, TokenKeyConfig::KEYS),
         (APPS, PusherAppConfig::KEYS),
     ];
+    if section.strip_prefix(APPS).is_some_and(is_webhook) {
+        return PusherWebhookConfig::KEYS.iter().map(|key| key.name).collect();
+    }
     if let Some((_, keys)) = tables.iter().find(|(prefix, _)| section.starts_with(prefix)) {
         return keys.iter().map(|key| key.name).collect();
     }
@@ -158,6 +174,7 @@ mod tests {
             .chain(ChannelConfig::KEYS)
             .chain(TokenKeyConfig::KEYS)
             .chain(PusherAppConfig::KEYS)
+            .chain(PusherWebhookConfig::KEYS)
         {
             assert!(key.meaning.trim().ends_with('.'), "{}: {:?}", key.name, key.meaning);
             if let (Type::Integer { min, max }, DefaultValue::Integer(preset)) =
@@ -184,6 +201,9 @@ mod tests {
             ("tokens.keys.0.file", true),
             ("tokens.keys.x.file", false),
             ("pusher.apps.0.key", true),
+            ("pusher.apps.0.webhooks.1.url", true),
+            ("pusher.apps.0.webhooks.1.id", false),
+            ("pusher.apps.0.hooks.1.url", false),
             ("resume_ms", false),
             ("sessions", false),
         ] {

@@ -6,10 +6,11 @@ use super::connect;
 use super::request::{self, Query};
 use super::server::{HttpConnection, too_many_connections};
 use crate::gateway::GatewaySocket;
+use crate::pusher::Occupancy;
 use hyper::Request;
 use hyper::body::Incoming;
 use std::sync::Arc;
-use tavern_pusher::{PusherApp, PusherError};
+use tavern_pusher::PusherError;
 use tavern_wire::error::{Code, Refusal};
 
 pub async fn socket(connection: &HttpConnection, request: Request<Incoming>) -> HttpResponse {
@@ -35,7 +36,7 @@ fn serve(connection: &HttpConnection, request: Request<Incoming>) -> Result<Http
     })
 }
 
-fn check_protocol(query: &Query, app: Arc<PusherApp>) -> Result<Arc<PusherApp>, PusherError> {
+fn check_protocol(query: &Query, app: Arc<Occupancy>) -> Result<Arc<Occupancy>, PusherError> {
     let Ok(Some(protocol)) = query.one("protocol") else { return Err(PusherError::NO_VERSION) };
     match protocol.parse::<u32>() {
         Ok(5..=7) => Ok(app),

@@ -8,16 +8,17 @@ use super::publish::{self, BegunPublish};
 use super::pusher::no_app;
 use super::request::{self, Query, decode, decode_form};
 use super::server::HttpConnection;
+use crate::pusher::{Occupancy, PusherServer, read_total, rows_of};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use hyper::Request;
 use hyper::body::Incoming;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::limits::PAGE_ENTRIES;
-use tavern_hub::{Namespace, ServiceCommand};
+use tavern_hub::ServiceCommand;
 use tavern_pusher::{
     CachedEvent, ChannelAccess, ChannelFacts, InfoFields, OutgoingEvent, PusherApp, PusherChannel,
     SignedRequest, TriggerRequest, parse_batch, parse_trigger, read_message, write_batch_reply,
@@ -79,7 +80,7 @@ async fn serve(api: &HttpApi, request: Request<Incoming>) -> ApiResult<Vec<u8>> 
     let path = decode(parts.uri.path(), false)?;
     let mut segments = path.trim_start_matches("/apps/").splitn(2, '/');
     let (id, rest) = (segments.next().unwrap_or_default(), segments.next().unwrap_or_default());
-    let Some(app) = pusher.app_of_id(id) else {
+    let Some(occupancy) = pusher.app_of_id(id) else {
         count_failure(api, &parts)?;
         return Err(ApiRefusal::new(404, format!("there is no app with the id {id:?}")));
     };
@@ -92,12 +93,13 @@ async fn serve(api: &HttpApi, request: Request<Incoming>) -> ApiResult<Vec<u8>> 
         parameters: &parameters,
         body: &body,
     };
-    if let Err(fault) = signed.check(&app, api.now().ms() / 1000) {
+    if let Err(fault) = signed.check(&occupancy.app, api.now().ms() / 1000) {
         count_failure(api, &parts)?;
         return Err(ApiRefusal::new(401, fault.message()));
     }
     let text = std::str::from_utf8(&body).map_err(|_| ApiRefusal::new(400, "the body is not UTF-8"))?;
-    let call = AppCall { api, app, query: Query::of(&parts)? };
+    let (pusher, app) = (pusher.clone(), occupancy.app.clone());
+    let call = AppCall { api, pusher, occupancy, app, query: Query::of(&parts)? };
     let segments: Vec<&str> = rest.split('/').collect();
     match (&parts.method, &segments[..]) {
         (&Method::POST, ["events"]) => call.trigger(parse_trigger(text)?).await,
@@ -121,26 +123,29 @@ fn count_failure(api: &HttpApi, parts: &Parts) -> ApiResult<()> {
 /// A request whose signature is valid.
 struct AppCall<'a> {
     api: &'a HttpApi,
+    pusher: Arc<PusherServer>,
+    occupancy: Arc<Occupancy>,
     app: Arc<PusherApp>,
     query: Query,
 }
 
 impl AppCall<'_> {
     async fn trigger(&self, trigger: TriggerRequest<'_>) -> ApiResult<Vec<u8>> {
+        self.check_info(trigger.info)?;
         let begun = self.publish(&trigger)?;
         arrived(begun).await?;
         if trigger.info.is_empty() {
             return Ok(write_trigger_reply(None));
         }
         let mut facts = BTreeMap::new();
-        let counts = self.subscriptions();
         for channel in trigger.channels.iter().filter_map(|name| PusherChannel::parse(name)) {
-            facts.insert(channel.name.to_owned(), self.facts(&channel, trigger.info, &counts).await?);
+            facts.insert(channel.name.to_owned(), self.facts(&channel, trigger.info, None).await?);
         }
         Ok(write_trigger_reply(Some(&facts)))
     }
 
     async fn batch(&self, batch: Vec<TriggerRequest<'_>>) -> ApiResult<Vec<u8>> {
+        batch.iter().try_for_each(|trigger| self.check_info(trigger.info))?;
         // All are begun before the first is awaited: those of one channel keep their order.
         let begun: Vec<Vec<BegunPublish>> =
             batch.iter().map(|trigger| self.publish(trigger)).collect::<Result<_, _>>()?;
@@ -150,14 +155,11 @@ impl AppCall<'_> {
         if batch.iter().all(|trigger| trigger.info.is_empty()) {
             return Ok(write_batch_reply(None));
         }
-        let counts = self.subscriptions();
         let mut facts = Vec::with_capacity(batch.len());
         for trigger in &batch {
             let channel = trigger.channels.first().and_then(|name| PusherChannel::parse(name));
             facts.push(match channel {
-                Some(channel) if !trigger.info.is_empty() => {
-                    self.facts(&channel, trigger.info, &counts).await?
-                }
+                Some(channel) if !trigger.info.is_empty() => self.facts(&channel, trigger.info, None).await?,
                 _ => ChannelFacts::default(),
             });
         }
@@ -181,36 +183,36 @@ impl AppCall<'_> {
 
     async fn channels(&self) -> ApiResult<Vec<u8>> {
         let prefix = self.query.one("filter_by_prefix")?.unwrap_or_default();
-        let info = InfoFields::parse(self.query.one("info")?)?;
+        let info = self.info()?;
         if info.user_count && !prefix.starts_with("presence-") {
             return Err(ApiRefusal::new(
                 400,
                 "user_count needs filter_by_prefix=presence-: only those have users",
             ));
         }
-        let counts = self.subscriptions();
-        let mut names: Vec<&String> = counts.keys().filter(|name| name.starts_with(prefix)).collect();
-        names.sort();
+        let counts = self.occupied(prefix).await?;
         let mut channels = BTreeMap::new();
-        for channel in names.into_iter().take(CHANNELS_LISTED).filter_map(|name| PusherChannel::parse(name)) {
-            channels.insert(channel.name.to_owned(), self.facts(&channel, info, &counts).await?);
+        for (name, count) in counts.iter().take(CHANNELS_LISTED) {
+            if let Some(channel) = PusherChannel::parse(name) {
+                channels.insert(name.clone(), self.facts(&channel, info, Some(*count)).await?);
+            }
         }
         Ok(write_channels(&channels))
     }
 
     async fn channel(&self, name: &str) -> ApiResult<Vec<u8>> {
         let channel = PusherChannel::parse(name).ok_or_else(|| not_a_channel(name))?;
-        let info = InfoFields::parse(self.query.one("info")?)?;
+        let info = self.info()?;
         if info.user_count && channel.access != ChannelAccess::Presence {
             return Err(ApiRefusal::new(400, "only presence channels have users"));
         }
-        let counts = self.subscriptions();
-        let mut facts = self.facts(&channel, info, &counts).await?;
+        let count = self.count(&channel).await?;
+        let mut facts = self.facts(&channel, info, Some(count)).await?;
         let users = match channel.access {
             ChannelAccess::Presence => self.user_count(&channel).await?,
             _ => 0,
         };
-        facts.occupied = Some(users > 0 || counts.contains_key(name));
+        facts.occupied = Some(users > 0 || count > 0);
         Ok(write_channel(&facts))
     }
 
@@ -255,28 +257,56 @@ impl AppCall<'_> {
         channel.in_tavern(&self.app).ok_or_else(|| not_a_channel(channel.name))
     }
 
-    /// The subscriptions to the app's channels on this node, by their names in Pusher.
-    fn subscriptions(&self) -> HashMap<String, u64> {
-        let listened = self.api.node.registry.listened(Namespace::Channel);
-        let of_app = listened.iter().filter_map(|(name, total)| {
-            let channel = PusherChannel::of_tavern(&self.app, std::str::from_utf8(name).ok()?)?;
-            Some((channel.name.to_owned(), u64::from(*total)))
-        });
-        of_app.collect()
+    fn info(&self) -> ApiResult<InfoFields> {
+        let info = InfoFields::parse(self.query.one("info")?)?;
+        self.check_info(info)?;
+        Ok(info)
+    }
+
+    fn check_info(&self, info: InfoFields) -> ApiResult<()> {
+        match info.subscription_count && !self.app.subscription_count {
+            true => Err(ApiRefusal::new(
+                400,
+                "subscriptions are not counted: set subscription_count = true in [[pusher.apps]]",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// The channels with subscriptions on any server, and how many those are; of a server that does not count, one for each.
+    async fn occupied(&self, prefix: &str) -> ApiResult<BTreeMap<String, u64>> {
+        let rows = rows_of(&self.pusher, &self.occupancy, prefix).await.ok_or_else(store_is_silent)?;
+        let mut counts = self.occupancy.channels_here();
+        counts.retain(|name, _| name.starts_with(prefix));
+        for found in &rows {
+            if let Some(name) = self.app.occupied_name(&found.row.key.channel) {
+                counts.insert(name.to_owned(), self.occupancy.total(name, Some(&found.row)));
+            }
+        }
+        counts.retain(|_, count| *count > 0);
+        Ok(counts)
+    }
+
+    async fn count(&self, channel: &PusherChannel<'_>) -> ApiResult<u64> {
+        let total = read_total(&self.pusher, &self.occupancy, channel.name).await;
+        total.map(|total| total.count).ok_or_else(store_is_silent)
     }
 
     async fn facts(
         &self,
         channel: &PusherChannel<'_>,
         info: InfoFields,
-        counts: &HashMap<String, u64>,
+        count: Option<u64>,
     ) -> ApiResult<ChannelFacts> {
         let mut facts = ChannelFacts::default();
         if info.user_count && channel.access == ChannelAccess::Presence {
             facts.user_count = Some(self.user_count(channel).await?);
         }
         if info.subscription_count {
-            facts.subscription_count = Some(counts.get(channel.name).copied().unwrap_or(0));
+            facts.subscription_count = Some(match count {
+                Some(count) => count,
+                None => self.count(channel).await?,
+            });
         }
         if info.cache && channel.is_cache {
             facts.cache = self.cached(channel).await?;

@@ -3,17 +3,19 @@
 
 use super::connection::SocketEnd;
 use super::delivery::{ServedChannel, WatchedUser};
+use super::occupancy::{Occupancy, SocketCounts};
 use super::registry::PusherServer;
 use super::sessions::{LISTENER, SessionFault, SessionNumber, SocketSessions, error_of};
 use crate::shard::input::GatewayOutput;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tavern_domain::AddressGroup;
 use tavern_domain::rate::{Allowance, Bucket};
 use tavern_pusher::{
-    ChannelAccess, ClientFrame, EVENT_BYTES, EVENT_NAME_BYTES, OutgoingEvent, PusherApp, PusherError,
-    SignInData, SignatureCheck, WATCHLIST_MAX, data_text, error_frame, parse_frame, parse_user_data, pong,
-    signin_success, watchlist_event, write_message,
+    ChannelAccess, ClientFrame, EVENT_BYTES, EVENT_NAME_BYTES, OutgoingEvent, PusherApp, PusherChannel,
+    PusherError, SignInData, SignatureCheck, WATCHLIST_MAX, WebhookEvent, WebhookKind, data_text,
+    error_frame, parse_frame, parse_user_data, pong, signin_success, subscription_count, watchlist_event,
+    write_message,
 };
 use tavern_wire::error::Code;
 use tavern_wire::gateway::{self, HubReply};
@@ -27,6 +29,9 @@ const REFUSED_MAX: u32 = 1_000;
 pub struct PusherClient {
     pub(super) server: Arc<PusherServer>,
     pub(super) app: Arc<PusherApp>,
+    pub(super) occupancy: Arc<Occupancy>,
+    /// Numbers of subscriptions that the client is to be told.
+    pub counts: Arc<SocketCounts>,
     /// The id of the socket.
     pub id: String,
     pub(super) sessions: SocketSessions,
@@ -47,14 +52,17 @@ pub struct PusherClient {
 impl PusherClient {
     pub fn new(
         server: Arc<PusherServer>,
-        app: Arc<PusherApp>,
+        occupancy: Arc<Occupancy>,
         id: String,
         address: Option<AddressGroup>,
     ) -> PusherClient {
+        let app = occupancy.app.clone();
         let sessions = SocketSessions::new(server.clone(), &app, address);
         PusherClient {
             server,
             app,
+            occupancy,
+            counts: Arc::default(),
             id,
             sessions,
             channels: HashMap::new(),
@@ -162,6 +170,16 @@ impl PusherClient {
         if self.refused > REFUSED_MAX { Err(SocketEnd::Told(PusherError::BUSY)) } else { Ok(()) }
     }
 
+    /// New numbers of subscriptions, for channels that the client has not left meanwhile.
+    pub fn tell_counts(&mut self, counts: &BTreeMap<Arc<str>, u64>) {
+        for (name, count) in counts {
+            let channel = PusherChannel::parse(name).and_then(|channel| channel.in_tavern(&self.app));
+            if channel.is_some_and(|channel| self.channels.contains_key(&channel)) {
+                self.out.push(subscription_count(name, *count));
+            }
+        }
+    }
+
     async fn client_event(
         &mut self,
         event: &str,
@@ -176,11 +194,26 @@ impl PusherClient {
         let publish =
             PublishRequest { channel: name.into(), data: message.into(), message_id: None, retain: false };
         match self.run(session, Op::Publish(publish)).await {
-            Ok(_) => Ok(Ok(())),
+            Ok(_) => {
+                self.post_client_event(event, channel, data).await;
+                Ok(Ok(()))
+            }
             Err(SessionFault::Refused(Code::RateLimited)) => Ok(Err(PusherError::CLIENT_EVENT_RATE)),
             Err(SessionFault::Refused(code)) => Ok(Err(PusherError::client_event(code.description()))),
             Err(SessionFault::Ended(error)) => Err(SocketEnd::Told(error)),
         }
+    }
+
+    async fn post_client_event(&self, event: &str, channel: &str, data: &str) {
+        let served = self.channels.values().find(|served| served.name == channel);
+        let posted = WebhookEvent {
+            event: Some(event),
+            data: Some(data),
+            socket_id: Some(&self.id),
+            user_id: served.and_then(|served| served.user_id.as_deref()).map(Into::into),
+            ..WebhookEvent::new(WebhookKind::ClientEvent, channel)
+        };
+        self.server.webhooks.put(&self.app, &posted).await;
     }
 
     /// The channel in Tavern, and the session that publishes.

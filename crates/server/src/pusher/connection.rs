@@ -2,15 +2,17 @@
 //! Must hold: a client that does not read makes its sessions wait, not the memory grow; a silent one is noticed.
 
 use super::client::PusherClient;
+use super::occupancy::Occupancy;
 use super::registry::PusherServer;
 use super::sessions::SessionNumber;
 use crate::gateway::{GatewaySocket, SocketEvent};
 use crate::random::random_bits;
 use crate::shard::input::GatewayOutput;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::AddressGroup;
-use tavern_pusher::{PusherApp, PusherError, connection_established, error_frame};
+use tavern_pusher::{PusherError, connection_established, error_frame};
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// A client that has heard nothing for this long asks whether the server is there.
@@ -34,6 +36,7 @@ pub enum SocketEnd {
 enum SocketWaited {
     Socket(SocketEvent),
     Output(SessionNumber, Option<GatewayOutput>),
+    Counts(BTreeMap<Arc<str>, u64>),
     Timer,
 }
 
@@ -49,13 +52,13 @@ pub async fn refuse(mut socket: GatewaySocket, error: &PusherError) {
 
 pub async fn serve(
     server: Arc<PusherServer>,
-    app: Arc<PusherApp>,
+    occupancy: Arc<Occupancy>,
     address: Option<AddressGroup>,
     mut socket: GatewaySocket,
 ) {
     let heartbeat = Duration::from_millis(server.sources.config.sessions.heartbeat_ms);
-    let needs_login = app.user_authentication;
-    let mut client = PusherClient::new(server, app, socket_id(), address);
+    let needs_login = occupancy.app.user_authentication;
+    let mut client = PusherClient::new(server, occupancy, socket_id(), address);
     let mut connection = Connection {
         heartbeat,
         login_by: needs_login.then(|| Instant::now() + AUTHENTICATION),
@@ -102,10 +105,11 @@ impl Connection {
             Ok(Ok(())) => {}
             _ => return Err(SocketEnd::Gone),
         }
-        let wake = self.next_wake(socket);
+        let (wake, counts) = (self.next_wake(socket), client.counts.clone());
         let waited = tokio::select! {
             event = socket.next(FRAME_BYTES) => SocketWaited::Socket(event),
             (number, output) = client.next() => SocketWaited::Output(number, output),
+            counts = counts.next() => SocketWaited::Counts(counts),
             () = sleep_until(wake) => SocketWaited::Timer,
         };
         match waited {
@@ -113,6 +117,7 @@ impl Connection {
             SocketWaited::Socket(SocketEvent::Control) => {}
             SocketWaited::Socket(SocketEvent::Closed) => return Err(SocketEnd::Gone),
             SocketWaited::Output(number, output) => client.output(number, output)?,
+            SocketWaited::Counts(counts) => client.tell_counts(&counts),
             SocketWaited::Timer => self.timer(socket, client)?,
         }
         client.read_stale().await

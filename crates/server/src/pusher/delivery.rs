@@ -2,6 +2,7 @@
 //! Must hold: a socket gets what its subscriptions cover, once, and never its own events back.
 
 use super::client::PusherClient;
+use super::occupancy::Seat;
 use super::sessions::{LISTENER, SessionNumber};
 use tavern_pusher::{
     ChannelAccess, MemberChange, PresenceMembers, PusherApp, PusherChannel, channel_event, member_added,
@@ -19,6 +20,10 @@ pub struct ServedChannel {
     /// The session that is present, in a presence channel.
     pub member: SessionNumber,
     pub members: Option<PresenceMembers>,
+    /// Who the socket is there, in a presence channel.
+    pub user_id: Option<String>,
+    /// It counts. None in the channel of a user.
+    pub seat: Option<Seat>,
     /// Events were lost: the members must be read again.
     pub is_stale: bool,
 }
@@ -26,7 +31,8 @@ pub struct ServedChannel {
 impl ServedChannel {
     pub fn new(channel: &PusherChannel<'_>, session: SessionNumber, member: SessionNumber) -> ServedChannel {
         let (name, access) = (channel.name.to_owned(), channel.access);
-        ServedChannel { name, access, session, member, members: None, is_stale: false }
+        let (members, user_id, seat) = (None, None, None);
+        ServedChannel { name, access, session, member, members, user_id, seat, is_stale: false }
     }
 }
 

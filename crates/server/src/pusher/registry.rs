@@ -1,47 +1,92 @@
 //! The apps of this server, and how many sockets they have here. Nothing is served without an app.
 
-use super::connection;
-use crate::config::PusherAppConfig;
+use super::occupancy::Occupancy;
+use super::webhooks::{self, AppWebhooks, WebhookQueue};
+use super::{announcing, connection};
+use crate::config::{Config, PusherAppConfig};
 use crate::gateway::{GatewaySocket, GatewaySources};
 use crate::metrics::{MetricKind, MetricSource, Series};
-use crate::supervisor::panics;
+use crate::random::random_bits;
+use crate::supervisor::{SupervisedTask, Supervisor, panics};
+use crate::topics::TopicsApi;
 use anyhow::Context;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tavern_domain::AddressGroup;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tavern_domain::{AddressGroup, ClientId};
 use tavern_pusher::{PusherApp, PusherError, app_kinds};
+use tavern_store::Append;
+use tokio::sync::mpsc;
 
 pub struct PusherServer {
     pub sources: GatewaySources,
-    apps: Vec<Arc<PusherApp>>,
+    pub topics: Arc<TopicsApi>,
+    pub webhooks: WebhookQueue,
+    apps: Vec<Arc<Occupancy>>,
     sockets: AtomicU64,
+    configured: Arc<AppWebhooks>,
+    /// What the task that commits webhook events takes.
+    waiting: Mutex<Option<mpsc::Receiver<Append>>>,
+}
+
+/// The apps of the configuration, in its order.
+pub fn read_apps(config: &Config) -> anyhow::Result<Vec<Arc<PusherApp>>> {
+    config.pusher_apps.iter().map(|table| read_app(&table.app).map(Arc::new)).collect()
 }
 
 impl PusherServer {
     /// None: no app is configured.
-    pub fn new(sources: GatewaySources) -> anyhow::Result<Option<Arc<PusherServer>>> {
-        let apps = sources.config.pusher_apps.iter().map(|app| read_app(app).map(Arc::new));
-        let apps: Vec<Arc<PusherApp>> = apps.collect::<Result<_, _>>()?;
+    pub fn new(
+        sources: GatewaySources,
+        topics: Arc<TopicsApi>,
+        apps: Vec<Arc<PusherApp>>,
+        configured: Arc<AppWebhooks>,
+    ) -> Option<Arc<PusherServer>> {
         for app in &apps {
             // The configuration gives these kinds their settings under the same names.
             assert!(app_kinds(&app.id).iter().all(|kind| sources.config.kinds.contains_key(kind)));
         }
-        let server = PusherServer { sources, apps, sockets: AtomicU64::new(0) };
-        Ok((!server.apps.is_empty()).then(|| Arc::new(server)))
+        if apps.is_empty() {
+            return None;
+        }
+        let occupancy = |app: Arc<PusherApp>| {
+            let [plain, cache, _] = app_kinds(&app.id).map(|kind| sources.config.kind(&kind).grace_ms);
+            let grace = Duration::from_millis(plain.max(cache));
+            Occupancy::new(app, ClientId::from_random(random_bits()), grace)
+        };
+        let apps = apps.into_iter().map(occupancy).collect();
+        let (webhooks, waiting) = WebhookQueue::new(configured.clone(), topics.clone());
+        let waiting = Mutex::new(Some(waiting));
+        let sockets = AtomicU64::new(0);
+        Some(Arc::new(PusherServer { sources, topics, webhooks, apps, sockets, configured, waiting }))
     }
 
-    pub fn app_of_key(&self, key: &str) -> Option<Arc<PusherApp>> {
-        self.apps.iter().find(|app| &*app.key == key).cloned()
+    /// The tasks beside the sockets.
+    pub fn start(self: &Arc<PusherServer>, supervisor: &Supervisor) -> Vec<SupervisedTask> {
+        let arrange = webhooks::arrange(self.configured.clone(), self.topics.clone());
+        let mut tasks = vec![supervisor.task_once("pusher-webhooks", arrange)];
+        if let Some(waiting) = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            tasks.push(supervisor.task("pusher-events", webhooks::commit(waiting, self.topics.clone())));
+        }
+        for occupancy in &self.apps {
+            let keep = announcing::keep(self.clone(), occupancy.clone());
+            tasks.push(supervisor.task(&format!("pusher-app-{}", occupancy.app.id), keep));
+        }
+        tasks
     }
 
-    pub fn app_of_id(&self, id: &str) -> Option<Arc<PusherApp>> {
-        self.apps.iter().find(|app| &*app.id == id).cloned()
+    pub fn app_of_key(&self, key: &str) -> Option<Arc<Occupancy>> {
+        self.apps.iter().find(|known| &*known.app.key == key).cloned()
+    }
+
+    pub fn app_of_id(&self, id: &str) -> Option<Arc<Occupancy>> {
+        self.apps.iter().find(|known| &*known.app.id == id).cloned()
     }
 
     /// Serves a socket until it closes. One that is refused is told why: clients read it from the error.
     pub fn open(
         self: &Arc<PusherServer>,
-        app: Result<Arc<PusherApp>, PusherError>,
+        app: Result<Arc<Occupancy>, PusherError>,
         address: Option<AddressGroup>,
         socket: GatewaySocket,
     ) {
@@ -76,6 +121,7 @@ fn read_app(config: &PusherAppConfig) -> anyhow::Result<PusherApp> {
         secrets,
         client_events: config.client_events,
         user_authentication: config.user_authentication,
+        subscription_count: config.subscription_count,
     })
 }
 

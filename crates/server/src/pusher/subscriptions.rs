@@ -4,18 +4,24 @@
 use super::client::PusherClient;
 use super::connection::SocketEnd;
 use super::delivery::ServedChannel;
+use super::occupancy::Seat;
 use super::sessions::{LISTENER, SessionFault, SessionNumber};
+use std::time::Duration;
 use tavern_domain::limits::PAGE_ENTRIES;
 use tavern_pusher::{
-    ChannelAccess, PresenceMembers, PusherChannel, PusherError, SignatureCheck, SubscribeData, channel_event,
-    parse_channel_data, read_message, subscribed_to_presence, subscription_error, subscription_succeeded,
+    ChannelAccess, PresenceMembers, PusherChannel, PusherError, SignatureCheck, SubscribeData, WebhookEvent,
+    WebhookKind, channel_event, parse_channel_data, read_message, subscribed_to_presence, subscription_error,
+    subscription_succeeded,
 };
 use tavern_wire::error::Code;
 use tavern_wire::gateway;
 use tavern_wire::json::{HistoryRequest, JoinRequest, Op, SubscribeRequest, SubscribeTarget, WhoRequest};
+use tokio::time::timeout;
 
 /// Messages of a cache channel that are searched for the last event of a server.
 const CACHE_MESSAGES: u64 = 16;
+/// How long a subscription waits until its channel is announced.
+const SEAT: Duration = Duration::from_secs(2);
 /// Pages of members that are read.
 const PAGES_MAX: usize = 64;
 
@@ -30,6 +36,7 @@ type Checked<T> = Result<T, SubscriptionRefusal>;
 
 /// What a subscription needs beyond its channel.
 struct PresentMember {
+    user_id: String,
     user: String,
     state: Option<String>,
 }
@@ -99,7 +106,8 @@ impl PusherClient {
         };
         match self.app.user(&found.user_id) {
             Some(user) => {
-                Ok(Some(PresentMember { user, state: found.user_info.map(|info| info.get().to_owned()) }))
+                let state = found.user_info.map(|info| info.get().to_owned());
+                Ok(Some(PresentMember { user_id: found.user_id, user, state }))
             }
             None => Err(SubscriptionRefusal::Data(
                 "the user_id is not allowed: it has control characters, or is too long",
@@ -117,12 +125,18 @@ impl PusherClient {
             (ChannelAccess::User, Some((_, session))) => *session,
             _ => LISTENER,
         };
+        let seat = match channel.access {
+            ChannelAccess::User => None,
+            _ => Some(self.take_seat(channel.name).await),
+        };
+        let user_id = member.as_ref().map(|member| member.user_id.clone());
         let joined = match member {
             None => None,
             Some(member) => Some(self.join(name, member).await?),
         };
         // Known before the reply: what comes after it is for the client.
         let mut served = ServedChannel::new(channel, session, joined.unwrap_or(LISTENER));
+        (served.user_id, served.seat) = (user_id, seat);
         let target = SubscribeTarget::Channel(name.to_owned().into());
         let subscribe = SubscribeRequest { target, presence: joined.is_some(), since: None, last: None };
         let body = match self.run(session, Op::Subscribe(subscribe)).await {
@@ -149,6 +163,17 @@ impl PusherClient {
             self.send_cached(channel.name, name, gateway::read_page(&body).offset).await?;
         }
         Ok(())
+    }
+
+    /// The subscription counts. A webhook hears of the channel before it hears of its members.
+    async fn take_seat(&self, channel: &str) -> Seat {
+        let (seat, announced) = self.occupancy.enter(channel, &self.counts);
+        let is_posted = self.server.webhooks.wants(&self.app, WebhookKind::ChannelOccupied, channel);
+        if let Some(announced) = announced.filter(|_| is_posted) {
+            // A store that does not answer must not keep clients out.
+            let _ = timeout(SEAT, announced).await;
+        }
+        seat
     }
 
     async fn join(&mut self, name: &str, member: PresentMember) -> Result<SessionNumber, SubscribeFault> {
@@ -208,7 +233,11 @@ impl PusherClient {
         let messages = page.messages.iter().rev().map(|message| read_message(message.data));
         let frame = match messages.into_iter().find(|event| !event.event.starts_with("client-")) {
             Some(event) => channel_event(&event.event, channel, &event.data, None),
-            None => channel_event("pusher:cache_miss", channel, "{}", None),
+            None => {
+                let missed = WebhookEvent::new(WebhookKind::CacheMiss, channel);
+                self.server.webhooks.put(&self.app, &missed).await;
+                channel_event("pusher:cache_miss", channel, "{}", None)
+            }
         };
         self.out.push(frame);
         Ok(())
@@ -219,11 +248,14 @@ impl PusherClient {
         let Some((name, served)) = name.and_then(|name| self.channels.remove_entry(&name)) else {
             return Ok(());
         };
-        let is_presence = served.members.is_some();
+        let (is_presence, seat) = (served.members.is_some(), served.seat);
         let target = SubscribeTarget::Channel(name.clone().into());
         let done = self.run(served.session, Op::Unsubscribe(target)).await;
         if is_presence && let Err(SubscribeFault::End(end)) = self.leave(&name, served.member).await {
             return Err(end);
+        }
+        if let Some(seat) = seat {
+            seat.leave();
         }
         match done {
             Err(SessionFault::Ended(error)) => Err(SocketEnd::Told(error)),

@@ -2,7 +2,7 @@
 //! delivered, retried and shown like any other. Must hold: soon after the start of any node, the subscription is as
 //! configured.
 
-use super::{TopicsApi, policy, settings};
+use super::{SERVER_OWNER, TopicsApi, policy, settings};
 use crate::webhook::SigningSecret;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,7 @@ use tavern_domain::topic::PARTIES;
 use tavern_hub::topics::{SubscriptionChange, TopicCaller, TopicCommand};
 use tavern_wire::error::{Code, Refusal};
 
-/// Its name, and its owner: no key can have such an id.
 const NAME: &str = "matchmaker";
-const OWNER: &str = "tavern";
 /// The first backoff after the store did not answer; it doubles.
 const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
@@ -35,7 +33,7 @@ pub async fn arrange(api: Arc<TopicsApi>) {
 
 async fn settle(api: &TopicsApi) -> Result<(), Refusal> {
     let parties = &api.config.parties;
-    let caller = TopicCaller { id: OWNER.into(), admin: false };
+    let caller = TopicCaller { id: SERVER_OWNER.into(), admin: false };
     let Some(url) = &parties.matchmaker_url else {
         let delete = TopicCommand::DeleteSubscription { name: NAME.into() };
         return match api.run(&caller, delete).await {

@@ -16,7 +16,7 @@ mod wakeups;
 
 pub use commands::{TopicRequest, TopicShards};
 pub use counters::TopicCounters;
-pub use sender::{BatchSender, policy};
+pub use sender::{BatchSender, BodySigner, policy};
 pub use wakeups::Wakeups;
 
 use crate::clock::NodeClock;
@@ -27,6 +27,9 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_hub::Node;
 use tavern_store::Clock;
+
+/// The owner of the server's own subscriptions: no key can have such an id.
+pub const SERVER_OWNER: &str = "tavern";
 
 /// The parts that serve topics and subscriptions.
 pub struct TopicsApi {

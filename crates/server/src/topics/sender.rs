@@ -1,6 +1,7 @@
 //! Turns a batch into a signed request and posts it. Knows formats and headers, not when or why.
 //! Must hold: the same batch is the same body at every attempt; no secret and no body reaches the log.
 
+use super::SERVER_OWNER;
 use super::attempt_span::AttemptSpan;
 use crate::config::{Config, ServerMode};
 use crate::metrics::{MetricKind, MetricSource, Series};
@@ -31,6 +32,11 @@ const TEST_TYPE: &str = "test";
 
 const ATTEMPT: HeaderName = HeaderName::from_static("tavern-attempt");
 
+/// Signs bodies as a foreign protocol does. Must hold: a subscription that is not the server's own gets nothing.
+pub trait BodySigner: Send + Sync {
+    fn headers(&self, subscription: &str, body: &[u8]) -> Vec<(HeaderName, HeaderValue)>;
+}
+
 pub struct BatchSender {
     sender: WebhookSender,
     policy: Policy,
@@ -39,6 +45,8 @@ pub struct BatchSender {
     /// How long the endpoints took, by outcome.
     durations: [(DeliveryOutcome, Histogram); DeliveryOutcome::ALL.len()],
     tracer: Option<Arc<Tracer>>,
+    /// For the format of Pusher.
+    signer: Option<Arc<dyn BodySigner>>,
 }
 
 /// Which addresses may be called. In dev mode all of them: it runs on this machine only.
@@ -52,7 +60,11 @@ pub fn policy(config: &Config) -> Policy {
 }
 
 impl BatchSender {
-    pub fn new(config: &Config, tracer: Option<Arc<Tracer>>) -> Result<BatchSender, SenderError> {
+    pub fn new(
+        config: &Config,
+        tracer: Option<Arc<Tracer>>,
+        signer: Option<Arc<dyn BodySigner>>,
+    ) -> Result<BatchSender, SenderError> {
         let events = &config.events;
         let sender = WebhookSender::new(SenderSettings {
             policy: policy(config),
@@ -61,7 +73,8 @@ impl BatchSender {
             ..SenderSettings::default()
         })?;
         let durations = DeliveryOutcome::ALL.map(|outcome| (outcome, Histogram::default()));
-        Ok(BatchSender { sender, policy: policy(config), tests: Semaphore::new(TESTS), durations, tracer })
+        let (policy, tests) = (policy(config), Semaphore::new(TESTS));
+        Ok(BatchSender { sender, policy, tests, durations, tracer, signer })
     }
 
     /// Sends one test event to the endpoint of a subscription now.
@@ -115,6 +128,10 @@ impl BatchSender {
         let mut headers = headers(post, now_s, &body);
         let span = AttemptSpan::begin(self.tracer.as_ref(), post);
         headers.extend(span.header());
+        if subscription.format == BatchFormat::Pusher && *subscription.owner == *SERVER_OWNER {
+            let signer = self.signer.as_ref();
+            headers.extend(signer.into_iter().flat_map(|signer| signer.headers(&subscription.name, &body)));
+        }
         let WebhookAnswer { mut reply, status, took, detail, kept } =
             self.sender.post(&webhook::WebhookRequest { target, headers, body }).await;
         if let Some((_, histogram)) = self.durations.iter().find(|(known, _)| *known == reply.outcome) {

@@ -37,6 +37,11 @@ fn bad(message: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
 /// Parses the changes of a subscription. Only addresses that this policy allows may be called.
 pub fn parse(body: &[u8], policy: &Policy) -> Result<SubscriptionChange, Refusal> {
     let body: SubscriptionBody = object(body, "give the settings of a subscription")?;
+    if body.format == Some(BatchFormat::Pusher) {
+        return Err(bad(
+            "`format`: \"pusher\" is for the webhooks of [[pusher.apps]]; use standard or routemaster",
+        ));
+    }
     let change = SubscriptionChange {
         topics: body.topics.map(|topics| topics.into_iter().map(Into::into).collect()),
         callback: body.callback.map(Into::into),
@@ -129,6 +134,7 @@ mod tests {
             (r#"{"callback":"https://127.0.0.1/"}"#, "is not allowed"),
             (r#"{"callback":"https://169.254.169.254/"}"#, "is not allowed"),
             (r#"{"format":"xml"}"#, "unknown variant"),
+            (r#"{"format":"pusher"}"#, "webhooks of [[pusher.apps]]"),
             (r#"{"secret":"hush"}"#, "`secret`"),
             (r#"{"headers":{"host":"x"}}"#, "set by the server"),
             (r#"{"headers":{"Webhook-Id":"x"}}"#, "set by the server"),
