@@ -12,6 +12,8 @@ CELL = ("combination", "setting", "spread", "client")
 COMBINATIONS = ("postgres+nats", "postgres+redis", "postgres+postgres", "redis+redis")
 OTHER_TOOLS = (
     "install/", "foreign/", "openapi/", "journeys/",
+    # Java.
+    "pusher/test_java.py", "tour/test_documents.py::test_the_examples_run[docs/guides/pusher.md]",
     # Go and C#.
     "tour/test_documents.py::test_the_examples_run[docs/guides/authentication.md]",
     "tour/test_documents.py::test_the_examples_run[docs/guides/postgres-sql.md]",
