@@ -18,6 +18,8 @@ const ROUTES = {
   subscriptions: [subscriptions, subscription], parties: [parties, party], nodes: [nodes], keys: [apiKeys], settings: [settings], try: [tryIt, tryIt],
 };
 const TICK_MS = 1000;
+// After this time what is shown is called old.
+const OLD_MS = 4000;
 
 const main = document.getElementById('main');
 const nav = document.getElementById('nav');
@@ -29,6 +31,9 @@ let leaving = new AbortController();
 let latest;
 let lost = false;
 let polling = false;
+// When the overview numbers last came, and when they were asked for.
+let answered = Date.now();
+let asked;
 const listeners = new Set();
 
 /** The parts of the hash route, decoded; parts that cannot be decoded are kept as they are. */
@@ -129,13 +134,17 @@ function visit(args, signal) {
 }
 
 async function tick() {
-  if (document.hidden || !hasKey() || polling) return;
+  if (document.hidden || !hasKey()) return;
+  if (polling) return void (Date.now() - asked > OLD_MS && tellLost());
   polling = true;
+  asked = Date.now();
   try {
     latest = await get('overview');
+    answered = Date.now();
     setClock(latest.now);
     if (lost) {
       lost = false;
+      document.body.classList.remove('old');
       delete banner.dataset.lost;
       banner.hidden = true;
       dispatchEvent(new Event('found'));
@@ -146,14 +155,22 @@ async function tick() {
     if (!(error instanceof ServerError)) throw error;
     if (error.status === 401) return keyForm(error);
     if (error.code !== 'lost') return;
-    lost = true;
-    banner.dataset.lost = '';
-    banner.className = 'bad';
-    banner.textContent = 'The server does not answer. Reconnecting …';
-    banner.hidden = false;
+    tellLost();
   } finally {
     polling = false;
   }
+}
+
+/** Says that the server does not answer, and how old what is shown is; then it is greyed out. */
+function tellLost() {
+  lost = true;
+  const age = Date.now() - answered;
+  const old = age > OLD_MS;
+  document.body.classList.toggle('old', old);
+  banner.dataset.lost = '';
+  banner.className = 'bad';
+  banner.textContent = `The server does not answer. ${old ? `What you see is ${span(age)} old. ` : ''}Reconnecting …`;
+  banner.hidden = false;
 }
 
 /** The form for the API key, shown without a key or after a wrong one. */

@@ -64,11 +64,24 @@ export function facts(pairs) {
 
 /**
  * A table that updates its rows in place, so that the focus is kept.
- * Columns: {name, cell(row), number, wide, still}. The first cell is the row header; `wide` breaks anywhere, `still` never.
+ * Columns: {name, cell(row), number, wide, still, sort(row), first, hint}. The first cell is the row header; `wide` breaks anywhere,
+ * `still` never. A click on the header sorts by `sort`; `first`, 'up' or 'down', is the order in the beginning. Rows without a
+ * value come last.
  */
 export function table(label, columns, keyOf) {
   const body = h('tbody');
-  const head = h('tr', {}, columns.map(({ name, number }) => h('th', { scope: 'col', class: number && 'number' }, name)));
+  let shown = [];
+  let by = columns.find(({ first }) => first);
+  let down = by?.first === 'down';
+  const order = (column) => (column === by ? (down ? 'descending' : 'ascending') : 'none');
+  const sort = (column) => {
+    [by, down] = [column, column === by ? !down : Boolean(column.number)];
+    heads.forEach((one, at) => columns[at].sort && one.setAttribute('aria-sort', order(columns[at])));
+    update(shown);
+  };
+  const heads = columns.map((column) => h('th', { scope: 'col', class: column.number && 'number', title: column.hint, 'aria-sort': column.sort && order(column) },
+    column.sort ? h('button', { class: 'link', onclick: () => sort(column) }, column.name) : column.name));
+  const head = h('tr', {}, heads);
   const node = h('div', { class: 'table' }, h('table', { 'aria-label': label }, h('thead', {}, head), body));
   const known = new Map();
   body.addEventListener('keydown', (event) => move(event, body));
@@ -76,7 +89,9 @@ export function table(label, columns, keyOf) {
     const content = cell(row);
     return h(at === 0 ? 'th' : 'td', { scope: at === 0 && 'row', 'data-name': name, class: number ? 'number' : wide ? 'wide' : still && 'still' }, h('div', {}, content ?? '–'));
   });
-  const update = (rows) => {
+  const update = (given) => {
+    shown = given;
+    const rows = by ? sorted(given, by.sort, down) : given;
     const seen = new Set();
     let before = null;
     for (const row of rows) {
@@ -97,6 +112,14 @@ export function table(label, columns, keyOf) {
     }
   };
   return { node, update };
+}
+
+function sorted(rows, value, down) {
+  const known = (one) => one !== undefined && one !== null;
+  const compare = (a, b) => (typeof a === 'string' ? a.localeCompare(b) : a - b);
+  return rows.map((row) => [value(row), row])
+    .sort(([a], [b]) => (known(a) && known(b) ? compare(a, b) * (down ? -1 : 1) : known(b) - known(a)))
+    .map(([, row]) => row);
 }
 
 const FOCUS = 'a, button, input, summary';

@@ -19,12 +19,12 @@ let complaints = [];
 
 const acts = {
   // A new tab; `fresh`: in a new browser context.
-  async open({ url, width = 1280, height = 900, scheme = 'light', scale = 1, fresh = false }) {
-    const wanted = JSON.stringify([width, height, scheme, scale]);
+  async open({ url, width = 1280, height = 900, scheme = 'light', scale = 1, locale = 'en-GB', fresh = false }) {
+    const wanted = JSON.stringify([width, height, scheme, scale, locale]);
     await page?.close();
     if (fresh || wanted !== had) {
       await context?.close();
-      context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, deviceScaleFactor: scale, locale: 'en-GB' });
+      context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, deviceScaleFactor: scale, locale });
       context.setDefaultTimeout(WAIT);
       had = wanted;
     }
@@ -62,6 +62,15 @@ const acts = {
   async press({ keys }) {
     for (const key of keys) await page.keyboard.press(key);
   },
+  // Bytes on the heap after a collection.
+  async heap() {
+    const session = await context.newCDPSession(page);
+    await session.send('HeapProfiler.collectGarbage');
+    const { usedSize } = await session.send('Runtime.getHeapUsage');
+    await session.detach();
+    return usedSize;
+  },
+  hover: ({ at, x, y }) => page.hover(at, { position: { x, y } }),
   complaints: () => complaints.splice(0),
   // Leaves a server that is about to stop; discards errors so far.
   async leave() {

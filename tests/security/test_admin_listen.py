@@ -8,7 +8,7 @@ from events.topics_api import publish, put
 from support.process import free_port, until
 from support.tavern import Tavern
 
-OPERATORS = ["/", "/assets/app.js", "/metrics", "/v1/overview", "/v1/settings", "/v1/nodes"]
+OPERATORS = ["/", "/assets/app.js", "/metrics", "/v1/overview", "/v1/load", "/v1/settings", "/v1/nodes"]
 EVERYBODY = ["/readyz", "/docs", "/client.js", "/openapi.json", "/v1/users", "/v1/topics"]
 
 

@@ -5,7 +5,7 @@
 
 use crate::clock::NodeClock;
 use crate::health::NodeHealth;
-use crate::lost_nodes::LostNodes;
+use crate::load::ClusterLoad;
 use crate::shard::Shards;
 use crate::shard::input::ShardInput;
 use crate::store_client::{StoreClient, StoreClientError};
@@ -30,7 +30,7 @@ pub struct Adoption {
     pub health: Arc<NodeHealth>,
     /// Notified when another node has left sessions in the store, and when the server stops.
     pub wake: Arc<Notify>,
-    pub lost_nodes: Arc<LostNodes>,
+    pub load: Arc<ClusterLoad>,
 }
 
 impl Adoption {
@@ -88,7 +88,7 @@ impl Adoption {
     }
 
     fn set_other_nodes(&self, now: Time, nodes: &[StoredNode]) {
-        self.lost_nodes.note(now, nodes);
+        self.load.node_log.note(now, nodes);
         let own = self.node.settings.node.as_str();
         let lives = |node: &&StoredNode| {
             node.closed_at.is_none() && now < node.lease_until && *node.writer.node != *own

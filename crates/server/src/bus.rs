@@ -2,6 +2,7 @@
 //! losses to the shards that need them. Has no rules. Must hold: a shard gets messages in the order in which they
 //! were received.
 
+use crate::load::ClusterLoad;
 use crate::shard::Shards;
 use crate::shard::input::ShardInput;
 use crate::supervisor::fault;
@@ -21,6 +22,7 @@ pub struct BusDispatcher {
     pub adoption: Arc<Notify>,
     /// Woken for topics that have events for a subscription.
     pub wakeups: Arc<Wakeups>,
+    pub load: Arc<ClusterLoad>,
     /// Where this node is, for a server that starts under the same name.
     pub address: String,
 }
@@ -92,6 +94,8 @@ impl BusReceiver for BusDispatcher {
                     self.node.answer_name(&asker, &self.address);
                 }
                 Some(ReceivedMessage::Subscription(name)) => self.wakeups.nudged(name),
+                Some(ReceivedMessage::LoadQuestion { from, question }) => self.load.asked(&from, question),
+                Some(ReceivedMessage::LoadAnswer { from, answer }) => self.load.answered(from, *answer),
                 None => {}
             }
         }

@@ -22,8 +22,8 @@ pub struct ClusterPopulation {
     node: Arc<Node>,
     store: Arc<StoreClient>,
     connections: Arc<Connections>,
-    /// As last read, for the metrics.
-    totals: Mutex<StoreTotals>,
+    /// As last read, for the metrics. None: never.
+    totals: Mutex<Option<StoreTotals>>,
 }
 
 impl ClusterPopulation {
@@ -49,7 +49,7 @@ impl ClusterPopulation {
                 self.node.share_counts(&counts);
             }
             match self.read_totals().await {
-                Ok(totals) => *self.totals.lock().unwrap_or_else(PoisonError::into_inner) = totals,
+                Ok(totals) => *self.totals.lock().unwrap_or_else(PoisonError::into_inner) = Some(totals),
                 Err(error) => tracing::debug!(%error, "cannot read the totals"),
             }
         }
@@ -74,6 +74,15 @@ impl ClusterPopulation {
             Found::Totals(totals) => Ok(totals),
             _ => Err(StoreClientError::Store(StoreError::timeout())),
         }
+    }
+
+    fn totals(&self) -> Option<StoreTotals> {
+        *self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Users online in the whole cluster, about a second ago. None: the store has not been read yet.
+    pub fn users_online(&self) -> Option<u64> {
+        self.totals().map(|totals| count(totals.users))
     }
 
     /// Users online, presences and parties are exact: the store is asked now.
@@ -114,7 +123,7 @@ impl ClusterPopulation {
 
 impl MetricSource for ClusterPopulation {
     fn gather(&self, all: &mut Vec<Series>) {
-        let totals = *self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let totals = self.totals().unwrap_or_default();
         let here = self.here();
         let mut gauge = |name, help, value| all.push(Series::one(name, MetricKind::Gauge, help, value));
         gauge("tavern_users_online", "Users online in the whole cluster", count(totals.users));

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+use tavern_hub::node::histogram::LatencyCounts;
 use tavern_store::{
     AnswerReceiver, ApiKey, Commit, Found, Read, Receipt, Store, StoreAnswer, StoreError, Ticket, Work,
 };
@@ -129,6 +130,11 @@ impl StoreClient {
             self.times.begin(ticket, &work);
             store.submit(vec![(ticket, work)]);
         }
+    }
+
+    /// How long commits and reads took.
+    pub fn latencies(&self) -> LatencyCounts {
+        self.times.latencies()
     }
 
     /// The shards are created after the store is opened; they are set here.

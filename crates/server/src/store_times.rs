@@ -50,6 +50,14 @@ impl StoreTimes {
         histogram.observe_shared(us);
     }
 
+    /// Commits and reads together.
+    pub fn latencies(&self) -> LatencyCounts {
+        let mut counts = LatencyCounts::default();
+        self.commits.add_to(&mut counts);
+        self.reads.add_to(&mut counts);
+        counts
+    }
+
     pub fn gather(&self, all: &mut Vec<Series>) {
         for (name, help, histogram) in [
             ("tavern_store_commit_seconds", "Time of a commit to the store, until its answer", &self.commits),

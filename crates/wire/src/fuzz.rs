@@ -277,6 +277,8 @@ pub fn bus(data: &[u8]) {
         BusMessage::Counts(counts) => bus::control::encode_counts(counts),
         BusMessage::NameQuestion(asker) => bus::name_question(asker),
         BusMessage::NameAnswer(address) => bus::name_answer(address),
+        BusMessage::LoadQuestion(question) => bus::load::encode_question(*question),
+        BusMessage::LoadAnswer(answer) => bus::load::encode_answer(answer),
     };
     let read = BusMessage::decode(&again).expect("what was written is a message");
     assert_eq!(format!("{read:?}"), format!("{message:?}"));

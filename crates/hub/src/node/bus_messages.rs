@@ -11,6 +11,7 @@ use tavern_store::{BusPacket, Interest, Subject, Writer};
 use tavern_wire::bus::BusMessage;
 use tavern_wire::bus::control::{self, ControlReply, ControlRequest, NodeCounts};
 use tavern_wire::bus::header::{self as channel_header, ChannelHeader};
+use tavern_wire::bus::load::{LoadAnswer, LoadQuestion};
 use tavern_wire::bus::migration::MigrationRequest;
 
 /// A presence change of one channel, for the shards and nodes that watch it.
@@ -56,28 +57,56 @@ const LEFT: &str = "_left";
 /// The subject kind that wakes the delivery worker of a subscription.
 const NUDGE: &str = "_nudge";
 
-/// The kind of subject of orders about users, and of the counts of nodes.
+/// The kind of subject of orders about users, of the counts of nodes, and of questions about their load.
 const CONTROL: &str = "_control";
 
 /// A message from another node, and the shards that need it.
 #[derive(Debug)]
 pub enum ReceivedMessage {
     /// A channel message, for the shards with listeners.
-    Message { space: Namespace, message: Arc<Message>, mask: u64 },
+    Message {
+        space: Namespace,
+        message: Arc<Message>,
+        mask: u64,
+    },
     /// For the shards that watch the channel.
-    Presence { update: ChannelUpdate, mask: u64 },
+    Presence {
+        update: ChannelUpdate,
+        mask: u64,
+    },
     /// For the shards with the user's sessions or followers.
-    Person { update: UserNotice, mask: u64 },
+    Person {
+        update: UserNotice,
+        mask: u64,
+    },
     /// For the shard of the session, from this node.
-    Session { shard: usize, from: Arc<str>, request: MigrationRequest },
+    Session {
+        shard: usize,
+        from: Arc<str>,
+        request: MigrationRequest,
+    },
     /// A stopping node has left sessions in the store.
     NodeLeft,
     /// A subscription has events to deliver.
     Subscription(Arc<str>),
     /// For all shards, or for one of them.
-    Control { shard: Option<usize>, message: ControlMessage },
+    Control {
+        shard: Option<usize>,
+        message: ControlMessage,
+    },
     /// A server starts under the name of this node: `answer_name` tells it that the name is taken.
-    NameQuestion { asker: Arc<str> },
+    NameQuestion {
+        asker: Arc<str>,
+    },
+    /// A node asks for the load of this one, or answers.
+    LoadQuestion {
+        from: Arc<str>,
+        question: LoadQuestion,
+    },
+    LoadAnswer {
+        from: Arc<str>,
+        answer: Box<LoadAnswer>,
+    },
 }
 
 impl Node {
@@ -135,6 +164,12 @@ impl Node {
             }
             BusMessage::NameQuestion(asker) => ReceivedMessage::NameQuestion { asker },
             BusMessage::NameAnswer(_) => return None,
+            BusMessage::LoadQuestion(question) => {
+                ReceivedMessage::LoadQuestion { from: packet.from.node.clone(), question }
+            }
+            BusMessage::LoadAnswer(answer) => {
+                ReceivedMessage::LoadAnswer { from: packet.from.node.clone(), answer }
+            }
             BusMessage::Counts(counts) => {
                 self.population.receive(&packet.from.node, counts, &self.other_nodes());
                 return None;
@@ -226,6 +261,20 @@ impl Node {
         let Ok(subject) = Subject::new(&self.settings.prefix, CONTROL, b"") else { return };
         if let Some(bus) = self.bus_interests.bus().filter(|bus| !bus.is_alone()) {
             bus.publish(vec![self.own_packet(subject, control::encode_counts(counts))]);
+        }
+    }
+
+    /// Sends a question about load, or an answer, to one node or to all others.
+    pub fn send_load(&self, to: Option<&str>, payload: Vec<u8>) {
+        let prefix = &self.settings.prefix;
+        let subject = match to {
+            Some(node) => Subject::new(prefix, NODE, node.as_bytes()),
+            None => Subject::new(prefix, CONTROL, b""),
+        };
+        if let (Ok(subject), Some(bus)) = (subject, self.bus_interests.bus())
+            && !bus.is_alone()
+        {
+            bus.publish(vec![self.own_packet(subject, payload)]);
         }
     }
 

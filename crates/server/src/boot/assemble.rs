@@ -9,7 +9,7 @@ use crate::connections::{self, Connections};
 use crate::gateway::GatewaySources;
 use crate::health::NodeHealth;
 use crate::http::{HttpApi, IdempotencyKeys, Pings, RecordedReads};
-use crate::lost_nodes::LostNodes;
+use crate::load::ClusterLoad;
 use crate::metrics::{MetricSource, MetricSources, NodeMetrics, ProcessMetrics};
 use crate::population::ClusterPopulation;
 use crate::practice::Practice;
@@ -19,7 +19,6 @@ use crate::radar::RadarServer;
 use crate::refusal_log::RefusalLogs;
 use crate::resp::RespServer;
 use crate::resp::clients::Clients;
-use crate::samples::Samples;
 use crate::settings;
 use crate::shard::input::ShardQueue;
 use crate::shard::worker::{ShardStart, WAKE};
@@ -30,6 +29,7 @@ use crate::traces::{SpanQueue, Tracer};
 use crate::unread_replies::UnreadReplies;
 use anyhow::Context;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tavern_domain::Epoch;
@@ -82,7 +82,6 @@ pub struct Parts {
     pub resp: Arc<RespServer>,
     pub topics: Arc<TopicsApi>,
     pub metrics: Arc<MetricSources>,
-    pub samples: Arc<Samples>,
     pub population: Arc<ClusterPopulation>,
     pub practice: Arc<Practice>,
     radar: Option<Arc<RadarServer>>,
@@ -92,7 +91,9 @@ pub struct Parts {
     /// Spans to be sent.
     pub spans: Option<SpanQueue>,
     pub authenticator: Arc<Authenticator>,
-    pub lost_nodes: Arc<LostNodes>,
+    pub load: Arc<ClusterLoad>,
+    /// The data folder of a SQLite store. None: the store is elsewhere.
+    pub data: Option<PathBuf>,
     started: Instant,
 }
 
@@ -196,11 +197,12 @@ impl Parts {
         // Each shard creates its own state on its thread; this is what is sent there.
         let seeds = polls.into_iter().enumerate();
         let seeds = seeds.map(|(index, poll)| ShardStart::new(index, context.clone(), poll));
+        let data = config.store.starts_with("sqlite:").then(|| config.data.clone());
         let numbers = NodeMetrics {
             node: node.clone(),
             health: health.clone(),
             connections: connections.clone(),
-            data: config.store.starts_with("sqlite:").then(|| config.data.clone()),
+            data: data.clone(),
         };
         let gateways = GatewaySources {
             config: config.clone(),
@@ -230,7 +232,7 @@ impl Parts {
             sources.push(tracer.clone());
         }
         let metrics = MetricSources::new(sources);
-        let samples = Arc::default();
+        let load = ClusterLoad::new(node.clone(), health.clone(), clock.clone(), started);
         let parts = Parts {
             config,
             clock,
@@ -244,7 +246,6 @@ impl Parts {
             resp,
             topics,
             metrics,
-            samples,
             population,
             practice: Arc::default(),
             radar,
@@ -253,7 +254,8 @@ impl Parts {
             tracer,
             spans,
             authenticator,
-            lost_nodes: Arc::default(),
+            load,
+            data,
             started,
         };
         Ok((parts, seeds.collect::<Result<_, _>>()?))
@@ -278,9 +280,8 @@ impl Parts {
             unauthenticated: self.unauthenticated.clone(),
             unread: self.unread.clone(),
             metrics: self.metrics.clone(),
-            samples: self.samples.clone(),
             population: self.population.clone(),
-            lost_nodes: self.lost_nodes.clone(),
+            load: self.load.clone(),
             started: self.started,
             idempotency: IdempotencyKeys::new(self.config.limits.idempotency_bytes),
             pings: Pings::default(),

@@ -12,10 +12,10 @@ use crate::health::NodeHealth;
 use crate::http::ListenerSide;
 use crate::key_use;
 use crate::liveness::{self, LivenessDriver};
+use crate::load::LoadSampler;
 use crate::practice::Practice;
 use crate::random::SystemRandom;
 use crate::revocation;
-use crate::samples::Sampler;
 use crate::shard::worker::ShardStart;
 use crate::sql_calls::SqlMover;
 use crate::store_client::StoreClient;
@@ -91,7 +91,7 @@ pub async fn start(
         shards: parts.shards.clone(),
         health: parts.health.clone(),
         wake: Arc::default(),
-        lost_nodes: parts.lost_nodes.clone(),
+        load: parts.load.clone(),
     });
     open_bus(&parts, &adoption)?;
     start_shards(seeds, supervisor)?;
@@ -123,17 +123,22 @@ fn start_tasks(
     let stop_delivery = Arc::new(Notify::new());
     let deliver = delivery::keep(parts.topics.clone(), stop_delivery.clone());
     let delivery = supervisor.task("delivery", deliver);
-    let sampler = Sampler {
+    let sampler = LoadSampler {
+        load: parts.load.clone(),
         node: parts.node.clone(),
+        store: parts.store.clone(),
+        clock: parts.clock.clone(),
         connections: parts.connections.clone(),
         counters: parts.topics.counters.clone(),
-        samples: parts.samples.clone(),
+        population: parts.population.clone(),
+        data: parts.data.clone(),
     };
     let watch_clock = parts.clock.clone().watch(parts.store.clone(), parts.node.clone());
     let mut others = vec![
         supervisor.task("clock", watch_clock),
         supervisor.task("revocation", revocation::watch(parts.store.clone(), parts.node.clone())),
-        supervisor.task("samples", sampler.run()),
+        supervisor.task("load", sampler.run()),
+        supervisor.task("load-of-others", parts.load.clone().keep()),
         supervisor.task_once("engine-check", engine_check::warn(config.clone())),
         supervisor.task("population", parts.population.clone().run()),
         supervisor.task(
@@ -225,6 +230,7 @@ fn open_bus(parts: &Parts, adoption: &Adoption) -> anyhow::Result<()> {
         shards: parts.shards.clone(),
         adoption: adoption.wake.clone(),
         wakeups: parts.topics.wakeups.clone(),
+        load: parts.load.clone(),
         address: node_name::address_of(config),
     });
     let options = tavern_engines::BusOptions {

@@ -9,7 +9,7 @@ use crate::clock::NodeClock;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::health::NodeHealth;
-use crate::lost_nodes::LostNodes;
+use crate::load::ClusterLoad;
 use crate::metrics::MetricSources;
 use crate::population::ClusterPopulation;
 use crate::practice::Practice;
@@ -17,7 +17,6 @@ use crate::practice::Practice;
 use crate::pusher::PusherServer;
 use crate::radar::RadarServer;
 use crate::refusal_log::RefusalLogs;
-use crate::samples::Samples;
 use crate::shard::Shards;
 use crate::store_client::StoreClient;
 use crate::topics::TopicsApi;
@@ -42,9 +41,8 @@ pub struct HttpApi {
     pub unauthenticated: Arc<ByteBudget>,
     pub unread: Arc<UnreadReplies>,
     pub metrics: Arc<MetricSources>,
-    pub samples: Arc<Samples>,
     pub population: Arc<ClusterPopulation>,
-    pub lost_nodes: Arc<LostNodes>,
+    pub load: Arc<ClusterLoad>,
     pub started: Instant,
     pub idempotency: IdempotencyKeys,
     pub pings: Pings,

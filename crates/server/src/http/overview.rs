@@ -1,4 +1,4 @@
-//! The overview for operators: this node's numbers with their last two minutes, and its settings in effect.
+//! The overview for operators: this node's numbers, the load of the cluster, and the settings in effect.
 //! Must hold: the numbers are those of `/metrics`; no secret is shown, because settings are shown through `entries` alone.
 
 use super::api::HttpApi;
@@ -9,17 +9,15 @@ use crate::clock::ClockStatus;
 use crate::config::{Config, ServerMode};
 use crate::health::is_bus_up;
 use crate::metrics::{self, Label, MetricKind, Series};
-use crate::samples;
 use http::StatusCode;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use tavern_domain::Scope;
-use tavern_wire::error::Refusal;
+use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::api::{ClockReport, EventSums, MetricNumber, Overview, SettingValue, SettingsReport};
 
 pub fn overview(api: &HttpApi) -> HttpResponse {
     let sums = api.topics.counters.sums();
-    let lines = api.samples.lines();
     typed(&Overview {
         bus_up: is_bus_up(&api.node),
         clock: clock(&api.clock.status()),
@@ -31,19 +29,30 @@ pub fn overview(api: &HttpApi) -> HttpResponse {
             failed: sums.failed,
             in_flight: sums.in_flight,
         },
-        rates: lines.iter().map(|(name, points)| (*name, points.last().copied())).collect(),
-        history: lines.into_iter().collect(),
-        lost_nodes: api.lost_nodes.reports(),
         metrics: api.metrics.gather().iter().flat_map(of_the_node).collect(),
         mode: mode(&api.config),
         node: &api.node.settings.node,
         now: api.now().ms(),
-        step_ms: samples::STEP.as_millis() as u64,
         stopping: api.health.is_stopping(),
         store_up: api.health.is_store_up(),
         uptime_ms: api.started.elapsed().as_millis() as u64,
         version: env!("CARGO_PKG_VERSION"),
     })
+}
+
+/// The load of all nodes now, and of the cluster over a range of time.
+pub async fn load(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal> {
+    let step_ms = match Query::of(parts)?.one("range")? {
+        None => 0,
+        Some("5m") => 2_000,
+        Some("1h") => 30_000,
+        Some("24h") => 300_000,
+        Some(other) => {
+            let message = format!("the parameter `range` must be 5m, 1h or 24h, not {other:?}");
+            return Err(Refusal::new(Code::BadRequest, message));
+        }
+    };
+    Ok(typed(&api.load.report(step_ms).await))
 }
 
 /// `/metrics`. Names of subscriptions and topics are for operators: on `admin_listen`, with a key, or in dev mode.

@@ -135,6 +135,10 @@ async fn answer(
             holder.with_scope(&[Scope::Admin]).await?;
             Ok(overview::overview(api))
         }
+        ("GET", ["load"]) => {
+            holder.with_scope(&[Scope::Admin]).await?;
+            overview::load(api, parts).await
+        }
         ("GET", ["settings"]) => {
             holder.with_scope(&[Scope::Admin]).await?;
             Ok(overview::settings(&api.config))

@@ -7,7 +7,7 @@ use http::{Extensions, Method};
 use tavern_wire::error::{Code, Refusal};
 
 /// `{}` stands for one segment, a final `*` for any rest.
-pub const ROUTES: [(&str, &[&str]); 67] = [
+pub const ROUTES: [(&str, &[&str]); 68] = [
     ("/", &["GET"]),
     ("/app/{}", &["GET"]),
     ("/apps/*", &["GET", "POST"]),
@@ -36,6 +36,7 @@ pub const ROUTES: [(&str, &[&str]); 67] = [
     ("/v1/connect", &["GET"]),
     ("/v1/keys", &["GET", "POST"]),
     ("/v1/keys/{}", &["DELETE"]),
+    ("/v1/load", &["GET"]),
     ("/v1/nodes", &["GET"]),
     ("/v1/overview", &["GET"]),
     ("/v1/parties", &["GET"]),
@@ -89,8 +90,17 @@ pub enum ListenerSide {
 }
 
 /// What is for operators: the dashboard, the metrics, and the API about the server itself. A prefix ends with `/`.
-const OPERATORS: [&str; 8] =
-    ["/", "/assets/", "/metrics", "/v1/keys", "/v1/keys/", "/v1/nodes", "/v1/overview", "/v1/settings"];
+const OPERATORS: [&str; 9] = [
+    "/",
+    "/assets/",
+    "/metrics",
+    "/v1/keys",
+    "/v1/keys/",
+    "/v1/load",
+    "/v1/nodes",
+    "/v1/overview",
+    "/v1/settings",
+];
 
 impl ListenerSide {
     pub fn serves(self, path: &str) -> bool {
@@ -223,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_is_for_operators_is_on_the_admin_address_alone() {
-        for path in ["/", "/assets/app.js", "/metrics", "/v1/overview", "/v1/settings", "/v1/keys/k1"] {
+        for path in ["/", "/assets/app.js", "/metrics", "/v1/overview", "/v1/load", "/v1/keys/k1"] {
             assert!(!ListenerSide::Public.serves(path), "{path}");
             assert!(ListenerSide::Admin.serves(path) && ListenerSide::Both.serves(path), "{path}");
         }

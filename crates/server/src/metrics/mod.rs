@@ -8,9 +8,9 @@ mod process;
 mod series;
 mod statsd;
 
-pub use node::NodeMetrics;
+pub use node::{NodeMetrics, free_bytes};
 pub use page::page;
-pub use process::ProcessMetrics;
+pub use process::{ProcessMetrics, process_usage};
 pub use series::{Label, MetricKind, Series, SeriesRow};
 
 use crate::config::MetricsConfig;

@@ -171,7 +171,9 @@ impl MetricSource for NodeMetrics {
         self.gather_shards(all);
         self.gather_latencies(all);
         self.gather_node(all);
-        all.extend(self.data.as_ref().and_then(free_bytes));
+        let free = self.data.as_ref().and_then(free_bytes);
+        let help = "Free bytes on the disk of the data folder";
+        all.extend(free.map(|free| Series::one("tavern_disk_free_bytes", MetricKind::Gauge, help, free)));
     }
 }
 
@@ -283,15 +285,9 @@ impl NodeMetrics {
 }
 
 /// Free bytes on the disk of this folder.
-fn free_bytes(folder: &PathBuf) -> Option<Series> {
+pub fn free_bytes(folder: &PathBuf) -> Option<u64> {
     let stat = rustix::fs::statvfs(folder).ok()?;
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    Some(Series::one(
-        "tavern_disk_free_bytes",
-        MetricKind::Gauge,
-        "Free bytes on the disk of the data folder",
-        free,
-    ))
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 fn find(counters: &[(&'static str, u64)], name: &str) -> u64 {

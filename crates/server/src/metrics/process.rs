@@ -17,6 +17,23 @@ struct ProcStat {
     resident_pages: u64,
 }
 
+/// What the process has used.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessUsage {
+    pub cpu_ms: u64,
+    pub resident_bytes: u64,
+}
+
+/// None: the system does not tell.
+pub fn process_usage() -> Option<ProcessUsage> {
+    let stat = read_stat(&std::fs::read_to_string("/proc/self/stat").ok()?)?;
+    let ticks = rustix::param::clock_ticks_per_second().max(1);
+    Some(ProcessUsage {
+        cpu_ms: (stat.user_ticks + stat.system_ticks).saturating_mul(1_000) / ticks,
+        resident_bytes: stat.resident_pages * rustix::param::page_size() as u64,
+    })
+}
+
 impl MetricSource for ProcessMetrics {
     fn gather(&self, all: &mut Vec<Series>) {
         let Ok(text) = std::fs::read_to_string("/proc/self/stat") else { return };

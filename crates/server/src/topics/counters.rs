@@ -124,6 +124,12 @@ impl TopicCounters {
         (counts.in_flight, counts.oldest_ms, counts.queued) = (in_flight as u64, oldest_ms, queued);
     }
 
+    /// How many events wait on this node, and the age of the oldest in milliseconds.
+    pub fn backlog(&self) -> (u64, u64) {
+        let counts = self.counts();
+        (counts.queued.values().sum(), counts.oldest_ms.values().copied().max().unwrap_or(0))
+    }
+
     pub fn sums(&self) -> Sums {
         let counts = self.counts();
         let mut sums = Sums { in_flight: counts.in_flight, ..Sums::default() };

@@ -4,6 +4,8 @@
 
 pub mod control;
 pub mod header;
+pub mod load;
+mod load_message;
 mod message;
 pub mod migration;
 pub mod people;
@@ -11,6 +13,7 @@ pub mod presence;
 pub mod service;
 
 use crate::bus::control::{ControlReply, ControlRequest, NodeCounts};
+use crate::bus::load::{LoadAnswer, LoadQuestion};
 use crate::bus::migration::MigrationRequest;
 use message::{Empty, EnvelopeKind};
 use prost::Message as _;
@@ -41,6 +44,9 @@ pub enum BusMessage {
     NameQuestion(Arc<str>),
     /// The sender has that name; its address.
     NameAnswer(Arc<str>),
+    /// How much load does the node that gets this have?
+    LoadQuestion(LoadQuestion),
+    LoadAnswer(Box<LoadAnswer>),
 }
 
 impl BusMessage {
@@ -57,6 +63,8 @@ impl BusMessage {
             EnvelopeKind::NodeCounts(counts) => BusMessage::Counts(control::read_counts(counts)),
             EnvelopeKind::NameQuestion(asker) => BusMessage::NameQuestion(asker.into()),
             EnvelopeKind::NameAnswer(address) => BusMessage::NameAnswer(address.into()),
+            EnvelopeKind::LoadQuestion(question) => BusMessage::LoadQuestion(load::read_question(question)),
+            EnvelopeKind::LoadAnswer(answer) => BusMessage::LoadAnswer(Box::new(load::read_answer(answer))),
         })
     }
 }

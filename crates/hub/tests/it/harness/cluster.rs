@@ -400,7 +400,9 @@ fn take(node: &mut TestNode, receiver: &NodeReceiver) {
             Some(
                 ReceivedMessage::NodeLeft
                 | ReceivedMessage::Subscription(_)
-                | ReceivedMessage::NameQuestion { .. },
+                | ReceivedMessage::NameQuestion { .. }
+                | ReceivedMessage::LoadQuestion { .. }
+                | ReceivedMessage::LoadAnswer { .. },
             )
             | None => continue,
         };

@@ -5,6 +5,7 @@
 mod channel;
 mod control;
 mod key;
+mod load;
 mod node;
 mod party;
 mod publish;
@@ -20,9 +21,10 @@ pub use control::{
     parse_ban, parse_channel_body, parse_disconnect,
 };
 pub use key::{AuditEvent, KeyList, KeyReport, NewKeyReport, NewKeyRequest, parse_new_key};
+pub use load::{ClusterLoadReport, Figure, LoadReport, NodeLoadReport, NodeRunReport};
 pub use node::{
-    ClockReport, DemoSettings, EventSums, LocalNode, LostNodeReport, MetricNumber, NodeList, NodeReport,
-    Overview, SettingValue, SettingsReport,
+    ClockReport, DemoSettings, EventSums, LocalNode, MetricNumber, NodeList, NodeReport, Overview,
+    SettingValue, SettingsReport,
 };
 pub use party::{FormRefusal, PartyList, PingReply, form_command, party_in};
 pub use publish::{

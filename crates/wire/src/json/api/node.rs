@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// `GET /v1/nodes`.
 #[derive(Clone, Debug, Serialize)]
@@ -42,27 +41,14 @@ pub struct Overview<'a> {
     pub bus_up: bool,
     pub clock: ClockReport,
     pub events: EventSums,
-    pub history: BTreeMap<&'static str, Vec<u64>>,
-    /// Nodes that ended in the last hour without a clean stop, and are not back.
-    pub lost_nodes: Vec<LostNodeReport>,
     pub metrics: BTreeMap<String, MetricNumber>,
     pub mode: &'static str,
     pub node: &'a str,
     pub now: u64,
-    pub rates: BTreeMap<&'static str, Option<u64>>,
-    pub step_ms: u64,
     pub stopping: bool,
     pub store_up: bool,
     pub uptime_ms: u64,
     pub version: &'static str,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct LostNodeReport {
-    pub node: Arc<str>,
-    pub epoch: u64,
-    /// When its lease ended, or it was replaced.
-    pub at: u64,
 }
 
 /// How the clock compares with node time.
