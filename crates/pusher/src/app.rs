@@ -1,7 +1,6 @@
 //! One app: its credentials, what its clients may do, and its part of Tavern's names.
 //! Must hold: names of two apps never meet: an id holds no `-` and no `:`, which separate it from what follows.
 
-use crate::channel::{ChannelAccess, PusherChannel};
 use crate::signature;
 
 /// Apps of one server. Each has kinds of its own in the configuration.
@@ -50,13 +49,6 @@ impl PusherApp {
     /// The channel in which a server shows that a channel of this app has subscriptions there.
     pub fn occupied_channel(&self, name: &str) -> String {
         format!("{}#{name}", occupied_kind(&self.id))
-    }
-
-    /// The name of the channel of this app behind such a channel.
-    pub fn occupied_name<'a>(&self, channel: &'a str) -> Option<&'a str> {
-        let (kind, name) = channel.split_once('#')?;
-        let is_own = kind.strip_prefix("pusher-")?.strip_suffix("-occupied")? == &*self.id;
-        PusherChannel::parse(name).filter(|found| is_own && found.access != ChannelAccess::User).map(|_| name)
     }
 
     /// The user as which servers are present there. No user of an app has this name: those have a colon.

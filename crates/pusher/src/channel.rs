@@ -71,6 +71,14 @@ impl<'a> PusherChannel<'a> {
         let found = PusherChannel::parse(name).filter(|found| found.access != ChannelAccess::User)?;
         (found.in_tavern(app).as_deref() == Some(channel)).then_some(found)
     }
+
+    /// The name of the channel in which an app's servers are present because it has subscriptions there: see
+    /// `PusherApp::occupied_channel`.
+    pub fn of_occupied(app: &PusherApp, channel: &'a str) -> Option<&'a str> {
+        let (kind, name) = channel.split_once('#')?;
+        let is_own = kind.strip_prefix("pusher-")?.strip_suffix("-occupied")? == &*app.id;
+        PusherChannel::parse(name).filter(|found| is_own && found.access != ChannelAccess::User).map(|_| name)
+    }
 }
 
 #[cfg(test)]

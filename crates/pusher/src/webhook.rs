@@ -104,7 +104,7 @@ impl<'a> WebhookEvent<'a> {
         online: bool,
     ) -> Option<WebhookEvent<'a>> {
         let choose = |arrived, gone| if online { arrived } else { gone };
-        if let Some(name) = app.occupied_name(channel) {
+        if let Some(name) = PusherChannel::of_occupied(app, channel) {
             let kind = choose(WebhookKind::ChannelOccupied, WebhookKind::ChannelVacated);
             return (*user == *app.counter()).then(|| WebhookEvent::new(kind, name));
         }

@@ -279,7 +279,7 @@ impl AppCall<'_> {
         let mut counts = self.occupancy.channels_here();
         counts.retain(|name, _| name.starts_with(prefix));
         for found in &rows {
-            if let Some(name) = self.app.occupied_name(&found.row.key.channel) {
+            if let Some(name) = PusherChannel::of_occupied(&self.app, &found.row.key.channel) {
                 counts.insert(name.to_owned(), self.occupancy.total(name, Some(&found.row)));
             }
         }

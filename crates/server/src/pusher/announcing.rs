@@ -185,7 +185,9 @@ impl Announcer {
         let is_first = node.other_nodes().iter().all(|other| **other > *self.server.sources.config.node);
         let Some(rows) = rows_of(&self.server, &self.occupancy, "").await else { return };
         for Versioned { version, row } in rows {
-            let Some(name) = self.occupancy.app.occupied_name(&row.key.channel) else { continue };
+            let Some(name) = PusherChannel::of_occupied(&self.occupancy.app, &row.key.channel) else {
+                continue;
+            };
             if !here.contains_key(name) || !is_told(&self.occupancy, name) {
                 continue;
             }

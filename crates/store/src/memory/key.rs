@@ -8,9 +8,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 #[derive(Default)]
-pub(super) struct ApiKeys(BTreeMap<Arc<str>, Versioned<ApiKey>>);
+pub(super) struct ApiKeyTable(BTreeMap<Arc<str>, Versioned<ApiKey>>);
 
-impl ApiKeys {
+impl ApiKeyTable {
     pub fn version(&self, id: &str) -> u64 {
         self.0.get(id).map_or(0, |key| key.version)
     }

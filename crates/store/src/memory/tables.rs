@@ -5,7 +5,7 @@ use super::document::Documents;
 use super::history::Histories;
 use super::hold::Holds;
 use super::inbox::MemoryInboxes;
-use super::key::ApiKeys;
+use super::key::ApiKeyTable;
 use super::lease::Leases;
 use super::log::EventLog;
 use super::node::Nodes;
@@ -35,7 +35,7 @@ use tavern_domain::Time;
 pub(super) struct MemoryTables {
     clock: VersionClock,
     nodes: Nodes,
-    keys: ApiKeys,
+    keys: ApiKeyTable,
     sessions: Sessions,
     documents: Documents,
     presences: MemoryPresences,
