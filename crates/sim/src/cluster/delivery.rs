@@ -108,7 +108,7 @@ fn take_replies(running: &mut Running, signals: &mut Vec<Signal>) {
 fn take_changes(running: &mut Running) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
     let (mut published, mut changed) = (Vec::new(), Vec::new());
     for shard in &mut running.shards {
-        published.extend(shard.core.effects.topics.drain(..).map(Arc::from));
+        published.append(&mut shard.core.effects.topics);
         let effects = shard.topic_effects();
         published.extend(effects.published.drain(..).map(|(topic, ..)| topic));
         changed.append(&mut effects.changed);
