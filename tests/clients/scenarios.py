@@ -67,24 +67,13 @@ class Refused(Exception):
         self.code = error.get("code")
 
 
-def minter(user, actor):
-    """Mints the tokens of an actor; `allows` has the rights of each, and the last ones stay."""
-    allows = iter(actor.get("allows", []))
-    allow = actor.get("allow")
-
-    def mint():
-        nonlocal allow
-        allow = next(allows, allow)
-        return tokens.token(user, allow, actor.get("token_ttl_s", 3600))
-
-    return mint
-
-
 class Driver:
     """One actor: a driver process, its pending replies and its events."""
 
-    def __init__(self, command, actor, mint):
-        self.actor, self.mint = actor, mint
+    def __init__(self, command, actor, settings):
+        self.actor, self.user = actor, settings.get("user", actor)
+        # The rights of the next token.
+        self.allow, self.token_ttl_s = settings.get("allow"), settings.get("token_ttl_s", 3600)
         self.changed = threading.Condition()
         self.answers, self.events, self.taken, self.stderr = {}, [], set(), []
         self.number, self.over = 0, False
@@ -100,7 +89,7 @@ class Driver:
         for line in self.process.stdout:
             frame = json.loads(line)
             if frame.get("ask") == "token":
-                self._write({"answer": frame["n"], "token": self.mint()})
+                self._write({"answer": frame["n"], "token": tokens.token(self.user, self.allow, self.token_ttl_s)})
                 continue
             with self.changed:
                 if "event" in frame:
@@ -175,9 +164,7 @@ class Run:
         for name, actor in self.scenario["actors"].items():
             ports = [server.port for server in self.servers]
             self.networks[name] = self.stack.enter_context(Network(ports, actor.get("node", 0)))
-            user = actor.get("user", name)
-            mint = minter(user, actor)
-            self.drivers[name] = Driver(command(path), name, mint)
+            self.drivers[name] = Driver(command(path), name, actor)
             self.stack.callback(self.drivers[name].stop)
         return self
 
@@ -193,7 +180,7 @@ class Run:
                 raise AssertionError(f"step {number}, {json.dumps(step, ensure_ascii=False)}: {failure}\n{logs}") from failure
 
     def step(self, step):
-        kinds = ["do", "await", "expect", "never", "messages", "presence", "party", "server", "link", "churn", "pause_ms"]
+        kinds = ["do", "await", "expect", "never", "messages", "presence", "party", "allow", "server", "link", "churn", "pause_ms"]
         kind = next((kind for kind in kinds if kind in step), None)
         if kind is None:
             raise AssertionError("unknown step")
@@ -258,6 +245,9 @@ class Run:
         assert matches(step.get("gives", {}), answer), f"the reply is {answer}"
         if "save" in step:
             self.saved[step["save"]] = answer
+
+    def on_allow(self, step):
+        self.drivers[step["as"]].allow = step["allow"]
 
     def on_expect(self, step):
         driver = self.drivers[step["as"]]

@@ -24,7 +24,7 @@ SURPRISES = [
 def driver(client, server):
     path, command = DRIVERS[client]
     toolchains.make(client)
-    started = Driver(command(path), client, None)
+    started = Driver(command(path), client, {})
     try:
         number = started.begin({"do": "connect", "url": server.url, "user": "ann", "transports": ["websocket"]})
         yield started, number

@@ -23,7 +23,7 @@ def test_scenario_is_well_formed(name):
     scenario = load(name)
     assert set(scenario) <= {"says", "mode", "nodes", "config", "actors", "steps"}
     for actor in scenario["actors"].values():
-        assert set(actor) <= {"user", "node", "transports", "token_ttl_s", "allow", "allows"}
+        assert set(actor) <= {"user", "node", "transports", "token_ttl_s", "allow"}
     for step in scenario["steps"]:
         assert step.get("as", next(iter(scenario["actors"]))) in scenario["actors"]
         assert callable(getattr(Network, step.get("link", "cut"), None))
