@@ -40,15 +40,10 @@ pub fn app_kinds(id: &str) -> [String; 3] {
     [format!("pusher-{id}"), format!("pusher-{id}-cache"), format!("pusher-{id}-user")]
 }
 
-/// The kind of channels in which servers are present for the channels that have subscriptions there.
-pub fn occupied_kind(id: &str) -> String {
-    format!("pusher-{id}-occupied")
-}
-
 impl PusherApp {
     /// The channel in which a server shows that a channel of this app has subscriptions there.
     pub fn occupied_channel(&self, name: &str) -> String {
-        format!("{}#{name}", occupied_kind(&self.id))
+        format!("pusher-{}-occupied#{name}", self.id)
     }
 
     /// The user as which servers are present there. No user of an app has this name: those have a colon.

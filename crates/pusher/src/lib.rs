@@ -7,7 +7,6 @@ mod app;
 mod channel;
 mod client_frame;
 mod close;
-mod count_message;
 #[doc(hidden)]
 pub mod fuzz;
 mod members;
@@ -18,14 +17,13 @@ mod server_frame;
 mod signature;
 mod webhook;
 
-pub use app::{APPS_MAX, PusherApp, app_kinds, is_app_id, is_app_key, occupied_kind};
+pub use app::{APPS_MAX, PusherApp, app_kinds, is_app_id, is_app_key};
 pub use channel::{ChannelAccess, PusherChannel, USER_CHANNEL};
 pub use client_frame::{
     ChannelData, ClientFrame, SignInData, SubscribeData, UserData, WATCHLIST_MAX, parse_channel_data,
     parse_frame, parse_user_data,
 };
 pub use close::PusherError;
-pub use count_message::CountMessage;
 pub use members::{MemberChange, PresenceMembers};
 pub use message::{DeliveredEvent, OutgoingEvent, data_text, read_message, write_message};
 pub use request::{RequestFault, SignedRequest, TIMESTAMP_WINDOW_S};

@@ -3,6 +3,8 @@
 //! were received.
 
 use crate::load::ClusterLoad;
+#[cfg(feature = "pusher")]
+use crate::pusher::PusherServer;
 use crate::shard::Shards;
 use crate::shard::input::ShardInput;
 use crate::supervisor::fault;
@@ -23,6 +25,8 @@ pub struct BusDispatcher {
     /// Woken for topics that have events for a subscription.
     pub wakeups: Arc<Wakeups>,
     pub load: Arc<ClusterLoad>,
+    #[cfg(feature = "pusher")]
+    pub pusher: Option<Arc<PusherServer>>,
     /// Where this node is, for a server that starts under the same name.
     pub address: String,
 }
@@ -96,6 +100,14 @@ impl BusReceiver for BusDispatcher {
                 Some(ReceivedMessage::Subscription(name)) => self.wakeups.nudged(name),
                 Some(ReceivedMessage::LoadQuestion { from, question }) => self.load.asked(&from, question),
                 Some(ReceivedMessage::LoadAnswer { from, answer }) => self.load.answered(from, *answer),
+                #[cfg(feature = "pusher")]
+                Some(ReceivedMessage::PusherCount(count)) => {
+                    if let Some(pusher) = &self.pusher {
+                        pusher.counted(&count);
+                    }
+                }
+                #[cfg(not(feature = "pusher"))]
+                Some(ReceivedMessage::PusherCount(_)) => {}
                 None => {}
             }
         }

@@ -279,6 +279,7 @@ pub fn bus(data: &[u8]) {
         BusMessage::NameAnswer(address) => bus::name_answer(address),
         BusMessage::LoadQuestion(question) => bus::load::encode_question(*question),
         BusMessage::LoadAnswer(answer) => bus::load::encode_answer(answer),
+        BusMessage::PusherCount(count) => bus::control::encode_pusher_count(count),
     };
     let read = BusMessage::decode(&again).expect("what was written is a message");
     assert_eq!(format!("{read:?}"), format!("{message:?}"));

@@ -9,7 +9,7 @@ use tavern_domain::Channel;
 use tavern_domain::presence::{PresenceUpdate, UserUpdate};
 use tavern_store::{BusPacket, Interest, Subject, Writer};
 use tavern_wire::bus::BusMessage;
-use tavern_wire::bus::control::{self, ControlReply, ControlRequest, NodeCounts};
+use tavern_wire::bus::control::{self, ControlReply, ControlRequest, NodeCounts, PusherCount};
 use tavern_wire::bus::header::{self as channel_header, ChannelHeader};
 use tavern_wire::bus::load::{LoadAnswer, LoadQuestion};
 use tavern_wire::bus::migration::MigrationRequest;
@@ -57,7 +57,7 @@ const LEFT: &str = "_left";
 /// The subject kind that wakes the delivery worker of a subscription.
 const NUDGE: &str = "_nudge";
 
-/// The kind of subject of orders about users, of the counts of nodes, and of questions about their load.
+/// The kind of subject of orders about users, of the counts of nodes and of Pusher channels, and of questions about load.
 const CONTROL: &str = "_control";
 
 /// A message from another node, and the shards that need it.
@@ -107,6 +107,8 @@ pub enum ReceivedMessage {
         from: Arc<str>,
         answer: Box<LoadAnswer>,
     },
+    /// The subscriptions to a channel of a Pusher app have changed.
+    PusherCount(PusherCount),
 }
 
 impl Node {
@@ -170,6 +172,7 @@ impl Node {
             BusMessage::LoadAnswer(answer) => {
                 ReceivedMessage::LoadAnswer { from: packet.from.node.clone(), answer }
             }
+            BusMessage::PusherCount(count) => ReceivedMessage::PusherCount(count),
             BusMessage::Counts(counts) => {
                 self.population.receive(&packet.from.node, counts, &self.other_nodes());
                 return None;
@@ -258,14 +261,21 @@ impl Node {
 
     /// Tells the other nodes how much this one has.
     pub fn share_counts(&self, counts: &NodeCounts) {
-        let Ok(subject) = Subject::new(&self.settings.prefix, CONTROL, b"") else { return };
-        if let Some(bus) = self.bus_interests.bus().filter(|bus| !bus.is_alone()) {
-            bus.publish(vec![self.own_packet(subject, control::encode_counts(counts))]);
-        }
+        self.send(None, control::encode_counts(counts));
+    }
+
+    /// Tells the other nodes how many subscriptions a channel of a Pusher app has.
+    pub fn share_pusher_count(&self, count: &PusherCount) {
+        self.send(None, control::encode_pusher_count(count));
     }
 
     /// Sends a question about load, or an answer, to one node or to all others.
     pub fn send_load(&self, to: Option<&str>, payload: Vec<u8>) {
+        self.send(to, payload);
+    }
+
+    /// To one node or to all others.
+    fn send(&self, to: Option<&str>, payload: Vec<u8>) {
         let prefix = &self.settings.prefix;
         let subject = match to {
             Some(node) => Subject::new(prefix, NODE, node.as_bytes()),

@@ -231,6 +231,8 @@ fn open_bus(parts: &Parts, adoption: &Adoption) -> anyhow::Result<()> {
         adoption: adoption.wake.clone(),
         wakeups: parts.topics.wakeups.clone(),
         load: parts.load.clone(),
+        #[cfg(feature = "pusher")]
+        pusher: parts.pusher.clone(),
         address: node_name::address_of(config),
     });
     let options = tavern_engines::BusOptions {

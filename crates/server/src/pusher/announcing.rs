@@ -1,25 +1,20 @@
 //! Brings the occupancy of one app into the store, and numbers of subscriptions to all servers. A number that changed is
-//! published to one channel of the app; numbers are also compared with the store, because a server that died told nobody.
+//! sent to them on the bus; numbers are also compared with the store, because a server that died told nobody.
 //! Must hold: a failure is retried; a server that is declared dead and goes on announces its channels again.
 
 use super::occupancy::{Announcement, Occupancy};
 use super::registry::PusherServer;
 use super::webhooks::WebhookQueue;
-use crate::gateway::HubLink;
-use crate::random::random_bits;
-use crate::shard::input::{GatewayCommand, GatewayOutput, HttpServiceCommand, ShardInput};
-use std::collections::VecDeque;
+use crate::shard::input::{HttpServiceCommand, ShardInput};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
-use tavern_domain::rights::Grant;
-use tavern_domain::{ClientId, Epoch, Identity, Rights, Scopes, Time, Verbs};
+use tavern_domain::Epoch;
 use tavern_hub::{NodeAttendance, ServiceCommand};
-use tavern_pusher::{ChannelAccess, CountMessage, PusherChannel, WebhookEvent, WebhookKind, occupied_kind};
+use tavern_pusher::{ChannelAccess, PusherChannel, WebhookEvent, WebhookKind};
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{Found, PresenceKey, PresenceRow, Read, Versioned};
-use tavern_wire::gateway;
-use tavern_wire::json::{Op, ParsedCommand, PublishRequest, SubscribeRequest, SubscribeTarget};
+use tavern_wire::bus::control::PusherCount;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
@@ -32,8 +27,6 @@ const ANSWER: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(1);
 /// How often numbers are compared with the store.
 const COMPARE: u32 = 10;
-/// Numbers that wait to be published; more are found by the comparison.
-const TOLD_MAX: usize = 10_000;
 
 /// An announcement after its commit, or after it failed.
 struct EndedAnnouncement {
@@ -54,22 +47,12 @@ struct Announcer {
     server: Arc<PusherServer>,
     occupancy: Arc<Occupancy>,
     under_way: JoinSet<EndedAnnouncement>,
-    link: Option<CountLink>,
     epoch: Epoch,
-}
-
-/// The session in which numbers are published and heard.
-struct CountLink {
-    hub: HubLink,
-    channel: String,
-    told: VecDeque<String>,
-    /// A command is under way.
-    is_waiting: bool,
 }
 
 pub async fn keep(server: Arc<PusherServer>, occupancy: Arc<Occupancy>) {
     let epoch = server.sources.node.epoch();
-    let mut announcer = Announcer { server, occupancy, under_way: JoinSet::new(), link: None, epoch };
+    let mut announcer = Announcer { server, occupancy, under_way: JoinSet::new(), epoch };
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut looked: u32 = 0;
@@ -83,19 +66,11 @@ pub async fn keep(server: Arc<PusherServer>, occupancy: Arc<Occupancy>) {
             }
             () = occupancy.changed() => {}
             () = sleep_until(due), if due > Instant::now() => {}
-            output = next_output(&mut announcer.link) => announcer.heard(output),
             _ = looks.tick() => {
                 looked = looked.wrapping_add(1);
                 announcer.look(looked).await;
             }
         }
-    }
-}
-
-async fn next_output(link: &mut Option<CountLink>) -> Option<GatewayOutput> {
-    match link {
-        Some(link) => link.hub.next().await,
-        None => std::future::pending().await,
     }
 }
 
@@ -122,15 +97,11 @@ impl Announcer {
         let EndedAnnouncement { announcement, done, total } = ended;
         self.occupancy.announced(&announcement, done);
         let Some(total) = total else { return };
-        let name = &announcement.name;
-        self.tell(name, total).await;
-        if let Some(link) = &mut self.link
-            && link.told.len() < TOLD_MAX
-        {
-            let ChannelTotal { version, count } = total;
-            link.told.push_back(CountMessage { channel: (&**name).into(), version, count }.write());
-            link.send_next();
-        }
+        self.tell(&announcement.name, total).await;
+        let ChannelTotal { version, count } = total;
+        let app = (&*self.occupancy.app.id).into();
+        let told = PusherCount { app, channel: announcement.name, version, count };
+        self.server.sources.node.share_pusher_count(&told);
     }
 
     /// A number that this server is responsible for: its sockets and the webhooks are told.
@@ -140,36 +111,13 @@ impl Announcer {
         }
     }
 
-    fn heard(&mut self, output: Option<GatewayOutput>) {
-        let Some(link) = &mut self.link else { return };
-        match output {
-            Some(GatewayOutput::Reply(_)) => {
-                link.is_waiting = false;
-                link.send_next();
-            }
-            Some(GatewayOutput::Events(bytes)) => gateway::read_events(&bytes, |event| {
-                if let Some(message) = event.data.and_then(CountMessage::read) {
-                    self.occupancy.tell(&message.channel, message.version, message.count);
-                }
-            }),
-            // It is opened again at the next look.
-            Some(GatewayOutput::Ended(_)) | None => self.link = None,
-        }
-    }
-
     async fn look(&mut self, looked: u32) {
         let epoch = self.server.sources.node.epoch();
         if epoch != self.epoch {
             self.epoch = epoch;
             self.occupancy.announce_all();
         }
-        if !self.occupancy.app.subscription_count {
-            return;
-        }
-        if self.link.is_none() {
-            self.link = CountLink::open(&self.server, &self.occupancy).await;
-        }
-        if looked.is_multiple_of(COMPARE) {
+        if self.occupancy.app.subscription_count && looked.is_multiple_of(COMPARE) {
             self.compare().await;
         }
     }
@@ -287,44 +235,3 @@ pub async fn rows_of(
 
 /// Channels that are read at once.
 const CHANNELS_MAX: usize = 100_000;
-
-impl CountLink {
-    /// None: the server is overloaded.
-    async fn open(server: &PusherServer, occupancy: &Occupancy) -> Option<CountLink> {
-        let kind = occupied_kind(&occupancy.app.id);
-        let grant = Grant { pattern: format!("{kind}#*").into_bytes().into(), verbs: Verbs::ALL };
-        let identity = Identity {
-            user: None,
-            name: None,
-            rights: Arc::new(Rights { grants: [grant].into() }),
-            expires: Time::NEVER,
-            issued_s: 0,
-            unlimited: true,
-            scopes: Scopes::NONE,
-            key: None,
-        };
-        let client = ClientId::from_random(random_bits());
-        let hub = HubLink::open(&server.sources, identity, None, client).await?;
-        // No channel of an app has a colon in its name.
-        let mut link =
-            CountLink { hub, channel: format!("{kind}#:counts"), told: VecDeque::new(), is_waiting: true };
-        let target = SubscribeTarget::Channel(link.channel.clone().into());
-        let subscribe = SubscribeRequest { target, presence: false, since: None, last: None };
-        // It waits behind the hello; the first reply is that one's.
-        link.run(Op::Subscribe(subscribe)).then_some(link)
-    }
-
-    fn run(&mut self, op: Op<'static>) -> bool {
-        self.hub.send(GatewayCommand::Run(ParsedCommand { id: None, op }))
-    }
-
-    fn send_next(&mut self) {
-        if self.is_waiting {
-            return;
-        }
-        let Some(text) = self.told.pop_front() else { return };
-        let channel = self.channel.clone().into();
-        let publish = PublishRequest { channel, data: text.into(), message_id: None, retain: false };
-        self.is_waiting = self.run(Op::Publish(publish));
-    }
-}

@@ -16,6 +16,7 @@ use std::time::Duration;
 use tavern_domain::{AddressGroup, ClientId};
 use tavern_pusher::{PusherApp, PusherError, app_kinds};
 use tavern_store::Append;
+use tavern_wire::bus::control::PusherCount;
 use tokio::sync::mpsc;
 
 pub struct PusherServer {
@@ -81,6 +82,13 @@ impl PusherServer {
 
     pub fn app_of_id(&self, id: &str) -> Option<Arc<Occupancy>> {
         self.apps.iter().find(|known| &*known.app.id == id).cloned()
+    }
+
+    /// Another server tells how many subscriptions a channel has.
+    pub fn counted(&self, count: &PusherCount) {
+        if let Some(app) = self.app_of_id(&count.app) {
+            app.tell(&count.channel, count.version, count.count);
+        }
     }
 
     /// Serves a socket until it closes. One that is refused is told why: clients read it from the error.

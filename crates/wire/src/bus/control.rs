@@ -4,7 +4,7 @@
 use super::envelope;
 use super::message::{
     self, BanRecord, ControlActionKind, ControlReplyRecord, ControlRequestRecord, DisconnectRecord, Empty,
-    EnvelopeKind, NodeCountsRecord, UserSessionRecord,
+    EnvelopeKind, NodeCountsRecord, PusherCountRecord, UserSessionRecord,
 };
 use std::sync::Arc;
 use tavern_domain::{ClientId, Time};
@@ -96,6 +96,15 @@ pub struct NodeCounts {
     pub redis: u64,
     /// Channels with a subscriber.
     pub channels: u64,
+}
+
+/// The subscriptions to a channel of a Pusher app on all nodes. The greater version is the newer one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PusherCount {
+    pub app: Arc<str>,
+    pub channel: Arc<str>,
+    pub version: u64,
+    pub count: u64,
 }
 
 pub fn encode_request(request: &ControlRequest) -> Vec<u8> {
@@ -193,6 +202,21 @@ pub(super) fn read_counts(record: message::NodeCountsRecord) -> NodeCounts {
     NodeCounts { users, sessions, websocket, sse, poll, redis, channels }
 }
 
+pub fn encode_pusher_count(count: &PusherCount) -> Vec<u8> {
+    let PusherCount { app, channel, version, count } = count;
+    envelope(EnvelopeKind::PusherCount(PusherCountRecord {
+        app: app.to_string(),
+        channel: channel.to_string(),
+        version: *version,
+        count: *count,
+    }))
+}
+
+pub(super) fn read_pusher_count(record: PusherCountRecord) -> PusherCount {
+    let PusherCountRecord { app, channel, version, count } = record;
+    PusherCount { app: app.into(), channel: channel.into(), version, count }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,6 +274,15 @@ mod tests {
             NodeCounts { users: 1, sessions: 2, websocket: 3, sse: 4, poll: 5, redis: 6, channels: 7 };
         match BusMessage::decode(&encode_counts(&counts)) {
             Some(BusMessage::Counts(read)) => assert_eq!(read, counts),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_count_of_a_pusher_channel_is_read_back_as_it_was_written() {
+        let count = PusherCount { app: "1".into(), channel: "private-a".into(), version: u64::MAX, count: 3 };
+        match BusMessage::decode(&encode_pusher_count(&count)) {
+            Some(BusMessage::PusherCount(read)) => assert_eq!(read, count),
             other => panic!("{other:?}"),
         }
     }

@@ -6,7 +6,7 @@ use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Envelope {
-    #[prost(oneof = "EnvelopeKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "EnvelopeKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub kind: Option<EnvelopeKind>,
 }
 
@@ -36,6 +36,8 @@ pub enum EnvelopeKind {
     LoadQuestion(LoadQuestionRecord),
     #[prost(message, tag = "12")]
     LoadAnswer(LoadAnswerRecord),
+    #[prost(message, tag = "13")]
+    PusherCount(PusherCountRecord),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -401,6 +403,18 @@ pub struct NodeCountsRecord {
     pub redis: u64,
     #[prost(uint64, tag = "7")]
     pub channels: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct PusherCountRecord {
+    #[prost(string, tag = "1")]
+    pub app: String,
+    #[prost(string, tag = "2")]
+    pub channel: String,
+    #[prost(uint64, tag = "3")]
+    pub version: u64,
+    #[prost(uint64, tag = "4")]
+    pub count: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]

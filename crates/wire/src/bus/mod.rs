@@ -12,7 +12,7 @@ pub mod people;
 pub mod presence;
 pub mod service;
 
-use crate::bus::control::{ControlReply, ControlRequest, NodeCounts};
+use crate::bus::control::{ControlReply, ControlRequest, NodeCounts, PusherCount};
 use crate::bus::load::{LoadAnswer, LoadQuestion};
 use crate::bus::migration::MigrationRequest;
 use message::{Empty, EnvelopeKind};
@@ -47,6 +47,8 @@ pub enum BusMessage {
     /// How much load does the node that gets this have?
     LoadQuestion(LoadQuestion),
     LoadAnswer(Box<LoadAnswer>),
+    /// The subscriptions to a channel of a Pusher app have changed.
+    PusherCount(PusherCount),
 }
 
 impl BusMessage {
@@ -65,6 +67,7 @@ impl BusMessage {
             EnvelopeKind::NameAnswer(address) => BusMessage::NameAnswer(address.into()),
             EnvelopeKind::LoadQuestion(question) => BusMessage::LoadQuestion(load::read_question(question)),
             EnvelopeKind::LoadAnswer(answer) => BusMessage::LoadAnswer(Box::new(load::read_answer(answer))),
+            EnvelopeKind::PusherCount(count) => BusMessage::PusherCount(control::read_pusher_count(count)),
         })
     }
 }

@@ -402,7 +402,8 @@ fn take(node: &mut TestNode, receiver: &NodeReceiver) {
                 | ReceivedMessage::Subscription(_)
                 | ReceivedMessage::NameQuestion { .. }
                 | ReceivedMessage::LoadQuestion { .. }
-                | ReceivedMessage::LoadAnswer { .. },
+                | ReceivedMessage::LoadAnswer { .. }
+                | ReceivedMessage::PusherCount(_),
             )
             | None => continue,
         };
