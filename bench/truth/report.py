@@ -4,6 +4,8 @@ import datetime
 import html
 import json
 import os
+import pathlib
+import subprocess
 import time
 
 from . import scenarios, scores
@@ -12,16 +14,23 @@ from . import scenarios, scores
 def keep(folder, system, found, left_out):
     """Keeps the results of one system; those of others stay as they are."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = {"name": system.name, "when": time.time(), "load": os.getloadavg()[2], "left_out": left_out,
+    text = {"name": system.name, "when": time.time(), "load": os.getloadavg()[2], "build": build(), "left_out": left_out,
             "found": {name: dataclasses.asdict(score) for name, score in found.items()}}
     (folder / f"{system.name.replace(' ', '-')}.json").write_text(json.dumps(text))
 
 
 def kept(folder):
-    """By system: scores by scenario, what was left out, when, and the load of the machine."""
+    """By system: scores by scenario, what was left out, when, the load of the machine, and the build of Tavern."""
     texts = [json.loads(path.read_text()) for path in folder.glob("*.json")]
-    return {text["name"]: ({name: scores.Score(**score) for name, score in text["found"].items()}, text["left_out"], text["when"], text["load"])
+    return {text["name"]: ({name: scores.Score(**score) for name, score in text["found"].items()}, text["left_out"], text["when"], text["load"],
+                           text["build"])
             for text in texts}
+
+
+def build():
+    """The commit and the profile of Tavern."""
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True).stdout.strip()
+    return f"{commit} ({pathlib.Path(os.environ['TAVERN_BIN']).parent.name})"
 
 
 def line(score):
@@ -58,15 +67,16 @@ A watcher is not judged while it has no connection itself.
 def write(path, systems, measured):
     """`measured`: by system, as `kept` returns it; written in the order of `systems`."""
     measured = {name: measured[name] for name in systems if name in measured}
-    results = {name: (found, left_out) for name, (found, left_out, _, _) in measured.items()}
+    results = {name: (found, left_out) for name, (found, left_out, *_) in measured.items()}
     text = [HEAD.format(slack=scores.SLACK, settle=scores.SETTLE, away=scores.AWAY), "## In all scenarios", "",
             "| system | ghosts, user-seconds | false offlines | flaps | duplicates | came, p50 / p99 s | gone, p50 / p99 s | CPU, s |",
             "|---|---|---|---|---|---|---|---|"]
-    when = [datetime.datetime.fromtimestamp(when, datetime.timezone.utc) for _, _, when, _ in measured.values()]
-    loads = [load for _, _, _, load in measured.values()]
+    when = [datetime.datetime.fromtimestamp(when, datetime.timezone.utc) for _, _, when, *_ in measured.values()]
+    loads = [load for _, _, _, load, _ in measured.values()]
+    builds = sorted({build for name, (*_, build) in measured.items() if name.startswith("tavern")})
     text.insert(1, f"Measured from {min(when):%Y-%m-%d %H:%M} to {max(when):%Y-%m-%d %H:%M} UTC on {os.cpu_count()} cores, with a load of "
-                f"{min(loads):.0f} to {max(loads):.0f} (on an idle machine 1 to 2): times are "
-                f"longer than they need be.\n")
+                f"{min(loads):.0f} to {max(loads):.0f} (on an idle machine 1 to 2). "
+                f"Tavern: {', '.join(builds)}.\n")
     totals = {name: scores.together(found.values()) for name, (found, _) in results.items()}
     for name, total in totals.items():
         text.append(f"| {name} | {total.ghosts:.0f} | {total.false_offlines} | {total.flaps} | {total.duplicates} | {times(total.online)} | "
@@ -88,11 +98,10 @@ def write(path, systems, measured):
     text += [f"- {name}, {scenario}: {why}" for name, (_, left_out) in results.items() for scenario, why in left_out.items()]
     text += ["", "## Settings", "", "| system | servers | engines | settings | bounds: connection lost / cable cut / server dead |",
              "|---|---|---|---|---|"]
-    text += [f"| {name} | {systems[name].servers} | {', '.join(systems[name].engines) or 'SQLite in a folder'} | {systems[name].settings} | "
+    text += [f"| {name} | {systems[name].servers} | {', '.join(sorted(set(systems[name].engines.values()))) or 'SQLite in a folder'} | {systems[name].settings} | "
              f"{' / '.join(f'{systems[name].bounds[cause]} s' for cause in ('lost', 'cut', 'server'))} |" for name in results]
     text += ["", "Systems that document no bound are measured with that of Tavern's settings. Clients reconnect through a balancer with "
-             "health checks. Redis has `appendonly yes`; NATS and Postgres have their defaults. Tavern was a build without optimisation if "
-             "`TAVERN_BIN` named one; that matters only for the CPU.", ""]
+             "health checks. Redis has `appendonly yes`; NATS and Postgres have their defaults.", ""]
     worst = [f"- {name}, {scenario}: {score.examples[0]}" for name, (found, _) in results.items()
              for scenario, score in found.items() if score.examples]
     text += ["## The first thing that was wrong", "", *(worst or ["Nothing."]), ""]

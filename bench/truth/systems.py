@@ -31,6 +31,12 @@ connections_per_address = 100000
 grace_ms = {GRACE * 1000}
 [kinds.radar-presence]
 grace_ms = {GRACE * 1000}
+[kinds.pusher-app]
+grace_ms = {GRACE * 1000}
+[[pusher.apps]]
+id = "app"
+key = "app-key"
+secret = "app-secret"
 """
 
 
@@ -103,14 +109,13 @@ class System:
     name: str
     # The adapter in driver.mjs.
     client: str
-    engines: tuple
+    # Engines by what they are for; each server has a line of its own to each, which can be cut.
+    engines: dict
     settings: str
-    # A function of the engines' ports (through proxies) and a number that makes a server.
+    # A function of the ports of the lines and a folder that makes a server.
     make: object
     servers: int = 3
     bounds: dict = dataclasses.field(default_factory=lambda: {"lost": GRACE, "cut": 2 * PING + GRACE, "server": LEASE + GRACE})
-    bus: str = ""
-    store: str = ""
 
 
 def tavern(name, combination, client="tavern", servers=3):
@@ -118,12 +123,13 @@ def tavern(name, combination, client="tavern", servers=3):
     urls = {"postgres": "postgres://postgres@127.0.0.1:{}/postgres?schema=truth", "redis": "redis://127.0.0.1:{}", "nats": "nats://127.0.0.1:{}"}
 
     def make(ports, folder):
-        options = [] if store == "sqlite" else ["--store", urls[store].format(ports[store])]
-        options += [] if bus == "local" else ["--bus", urls[bus].format(ports[bus])]
+        options = [] if store == "sqlite" else ["--store", urls[store].format(ports["store"])]
+        options += [] if bus == "local" else ["--bus", urls[bus].format(ports["bus"])]
         return TavernServer("dev", CONFIG, options, data=folder if store == "sqlite" else None)
 
     settings = f"lease {LEASE} s, grace {GRACE} s, heartbeat of connections {PING} s"
-    system = System(name, client, tuple(sorted({store, bus} & set(ENGINES))), settings, make, servers, bus=bus, store=store)
+    engines = {role: kind for role, kind in (("store", store), ("bus", bus)) if kind in ENGINES}
+    system = System(name, client, engines, settings, make, servers)
     if servers == 1:
         # Nobody else can tell: the grace period begins when the server serves again, here after 15 s.
         system.bounds["server"] = SUSPENDED + GRACE
@@ -131,7 +137,8 @@ def tavern(name, combination, client="tavern", servers=3):
 
 
 def on_redis(name, client, program, settings, more=(), kind=NodeServer):
-    return System(name, client, ("redis",), settings, lambda ports, _: kind(program, ports["redis"], more), bus="redis", store="redis")
+    # Their clients of Redis do everything over one connection.
+    return System(name, client, {"bus": "redis"}, settings, lambda ports, _: kind(program, ports["bus"], more))
 
 
 def systems(sockudo=None):
@@ -141,6 +148,9 @@ def systems(sockudo=None):
         tavern("tavern, sqlite+local", "sqlite+local"),
         tavern("tavern, postgres+nats", "postgres+nats"),
         tavern("tavern, redis+redis", "redis+redis"),
+        tavern("tavern, postgres+redis", "postgres+redis"),
+        tavern("tavern, postgres+postgres", "postgres+postgres"),
+        tavern("tavern, pusher clients", "postgres+postgres", client="pusher"),
         tavern("tavern, radar clients", "postgres+redis", client="radar"),
         on_redis("radar 0.43.1", "radar", "radar_server.cjs",
                  f"userExpirySeconds {GRACE}; sentry: expiryOffset {LEASE} s, refreshed and checked every second; Engine.IO ping {PING} s + {PING} s",
