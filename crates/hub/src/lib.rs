@@ -36,7 +36,9 @@ pub use core::{Attached, Core, Effects, Poll, ShardMessage};
 pub use event::{Author, Message, Namespace};
 pub use history::write_page as write_history_page;
 pub use liveness::{Liveness, LivenessEffects, LivenessEvent, LivenessRules, LivenessTask};
-pub use migration::{LookupResult, PackedSession, SessionLookup, may_have_missed};
+pub use migration::{
+    LookupResult, PackedSession, SessionLookup, may_have_missed, store_session, take_session,
+};
 pub use node::{
     ChannelUpdate, ControlMessage, InterestState, Node, NodeQuery, PresenceObserver, RandomSource,
     ReceivedMessage, TokenVerifier, UserNotice,

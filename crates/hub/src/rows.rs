@@ -22,6 +22,8 @@ pub(crate) const INBOX: &str = "inbox";
 pub(crate) const ONCE: &str = "once";
 /// When the stored reply to a publish with an idempotency key expires; also the kind of that document:
 pub(crate) const KEYED_PUBLISH: &str = "publish";
+/// When the forward of a session that moved expires; also the kind of that document:
+pub(crate) const MOVED: &str = "moved";
 /// A party by its number; a user whose party must check them; short-lived records of a user:
 pub(crate) const PARTY: &str = "party";
 pub(crate) const MEMBERSHIP: &str = "membership";

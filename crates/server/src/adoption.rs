@@ -13,12 +13,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
-use tavern_hub::{Node, PackedSession, may_have_missed};
+use tavern_hub::{Node, PackedSession, may_have_missed, take_session};
 use tavern_store::limits::PAGE_ROWS;
-use tavern_store::{
-    Clock, Commit, Expect, Found, NodeRow as StoredNode, Read, RowKey, StoreError, StoredSession, Versioned,
-    Writer,
-};
+use tavern_store::{Clock, Found, NodeRow as StoredNode, Read, StoreError, StoredSession, Versioned, Writer};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
@@ -138,12 +135,8 @@ async fn take(
     own: Writer,
     session: Versioned<StoredSession>,
 ) -> Result<Option<StoredSession>, StoreClientError> {
-    let Versioned { version, row } = session;
-    let key = RowKey::Session(row.client);
-    let expects = vec![Expect { key: key.clone(), version }];
-    let commit = Commit { writer: Some(own), expects, deletes: vec![key], ..Commit::default() };
-    match store.commit(commit).await {
-        Ok(_) => Ok(Some(row)),
+    match store.commit(take_session(own, &session)).await {
+        Ok(_) => Ok(Some(session.row)),
         Err(StoreClientError::Store(StoreError::Conflict { .. })) => Ok(None),
         Err(error) => Err(error),
     }

@@ -9,6 +9,7 @@ use crate::core::publish::heal_gap;
 use crate::core::session::Session;
 use crate::core::{Core, Notice, has_read, rights_change};
 use crate::node::session_slots::SessionsFull;
+use std::num::NonZeroU64;
 use tavern_domain::{AddressGroup, ClientId, Identity, SessionKey, Time};
 use tavern_wire::error::{Code, Refusal};
 
@@ -178,7 +179,7 @@ impl Core {
         let Some(session) = listener.session().filter(waits) else {
             return;
         };
-        let window_ms = session.window_ms.unwrap_or(settings.resume_ms);
+        let window_ms = session.window_ms.map_or(settings.resume_ms, NonZeroU64::get);
         self.agenda.set_session(session.lost_at(settings.poll_idle_ms) + window_ms, id);
     }
 

@@ -5,6 +5,7 @@ use crate::connection::LinkId;
 use crate::node::session_slots::SessionSlot;
 use crate::user::is_own_channel;
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use tavern_domain::presence::ClientState;
 use tavern_domain::rate::{Allowance, Bucket};
@@ -28,7 +29,7 @@ pub struct Session {
     /// start: leaving them needs no read.
     pub alone: Sorted<Arc<str>, (u64, Time)>,
     /// How long it may be detached before it is lost, if that is not `resume_ms`: it waited in the store.
-    pub window_ms: Option<u64>,
+    pub window_ms: Option<NonZeroU64>,
     /// Its loss was committed, or is being committed: a resume joins its channels again.
     pub lost: bool,
     /// A hello on this connection waits for its reply and then attaches it: until then the session is not lost.
@@ -39,6 +40,8 @@ pub struct Session {
     pub last_inbox_message: u64,
     /// The unacknowledged inbox messages in its mailbox: `(seq, message_id)`. None: there are none, as in most sessions.
     pub unacked_inbox: Option<Box<VecDeque<(u64, u64)>>>,
+    /// When its forward is deleted, if it moved here: zero otherwise.
+    pub forward_due: Time,
     /// Its slot among the sessions of its user; None: there is no limit.
     pub(crate) slot: Option<Arc<SessionSlot>>,
     /// It counts among the sessions of this node.
@@ -116,6 +119,7 @@ impl Session {
             since: now,
             active_at: now,
             polling: false,
+            forward_due: Time::ZERO,
             parked_until: None,
             present: JoinedChannels::default(),
             alone: Sorted::new(),

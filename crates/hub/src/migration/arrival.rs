@@ -2,6 +2,7 @@
 //! Must hold: events that the session already has are not added again; events that may be missing are announced as a
 //! gap.
 
+use super::forward::forward_due;
 use super::packed::PackedSession;
 use crate::core::detached;
 use crate::core::listener::{ListenerId, ListenerKind};
@@ -11,6 +12,7 @@ use crate::core::{Core, Notice, ReceivedElsewhere};
 use crate::event::Event;
 use crate::settings::SlowReader;
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use tavern_domain::HistoryPosition;
 use tavern_domain::presence::ClientState;
@@ -42,7 +44,8 @@ pub(super) fn install(
     let collected = std::mem::replace(&mut listener.mailbox, mailbox);
     let mut session = Session::new(packed.key, packed.client, packed.identity(), packed.detached_at);
     session.since = body.since;
-    session.window_ms = (body.window_ms > 0).then_some(body.window_ms);
+    session.forward_due = forward_due(packed.expires_at);
+    session.window_ms = NonZeroU64::new(body.window_ms);
     (session.polling, session.lost) = (body.polling, body.lost);
     session.last_inbox_message = body.last_inbox_message;
     let unacked: VecDeque<_> = body.unacked_inbox.iter().copied().collect();

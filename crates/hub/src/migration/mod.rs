@@ -1,11 +1,12 @@
 //! Sessions that migrate: to another node (`outgoing`), from another node (`incoming`), or out of the store after
-//! their node stopped (`adopted`). This file routes lookups, messages between nodes, store answers and timers to
+//! their node stopped (`adopted`). `forward` says where they went. This file routes lookups, messages between nodes, store answers and timers to
 //! these parts. Why a migration is safe: `docs/adr/0008`. Must hold: a session is used on at most one node; it gets
 //! no message twice, and a gap for every loss.
 
 mod adopted;
 mod arrival;
 mod departed;
+mod forward;
 mod incoming;
 mod lookup;
 mod outgoing;
@@ -13,6 +14,8 @@ mod packed;
 mod protocol;
 
 pub use adopted::may_have_missed;
+pub(crate) use forward::forget as forget_forward;
+pub use forward::{store_session, take_session};
 pub use lookup::{LookupResult, SessionLookup};
 pub(crate) use outgoing::{drain_window_ms, restart_window};
 pub use packed::PackedSession;
@@ -40,7 +43,10 @@ pub(crate) struct Migration {
 impl Migration {
     /// Looks for a session here, then on the other nodes.
     pub fn look_up(&mut self, core: &mut Core, lookup: &SessionLookup<'_>, link: LinkId) -> LookupResult {
-        if core.find_session(lookup.key).is_some() {
+        if let Some(id) = core.find_session(lookup.key) {
+            if lookup.node != &*core.node.name {
+                forward::renew(core, id);
+            }
             return LookupResult::Here;
         }
         if core.ended.has(lookup.key.half()) {
@@ -108,7 +114,7 @@ impl Migration {
             None if core.node.adoption.is_in_progress() => MigrationAction::Moving,
             None => MigrationAction::No,
         };
-        send(core, Some(from), id, answer);
+        send(core, from, id, answer);
     }
 
     /// The store answered.

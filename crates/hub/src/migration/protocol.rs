@@ -1,9 +1,7 @@
-//! Shared by both sides of a migration: the id of a move, its messages, which node may have a session, and the commit
-//! that decides it. The order of the messages and why it is safe: `docs/adr/0008`.
+//! Shared by both sides of a migration: the id of a move, its messages, and which client may have a session. The order of the messages and why it is safe: `docs/adr/0008`.
 
 use crate::core::Core;
-use tavern_domain::{ClientId, Identity, SessionKey};
-use tavern_store::{Commit, Expect, RowKey, Writer};
+use tavern_domain::{Identity, SessionKey};
 use tavern_wire::bus::migration::{MigrationAction, MigrationRequest, SessionClaim};
 
 /// A message without an answer is sent again after this time, then after twice as long, and so on: a node that does
@@ -28,8 +26,8 @@ impl MoveId {
     }
 }
 
-/// Sends a message to one node, or to all.
-pub(super) fn send(core: &mut Core, to: Option<&str>, id: MoveId, step: MigrationAction) {
+/// Sends a message to a node.
+pub(super) fn send(core: &mut Core, to: &str, id: MoveId, step: MigrationAction) {
     let message = MigrationRequest { key: id.key, number: id.number, step };
     core.effects.bus_messages.extend(core.node.migration_packet(to, &message));
 }
@@ -42,11 +40,4 @@ pub(super) fn matches_claim(claim: &SessionClaim, identity: &Identity) -> bool {
         SessionClaim::User(user) => identity.user.as_deref() == Some(user),
         SessionClaim::Key(key) => identity.key.as_deref() == Some(key),
     }
-}
-
-/// The commit by which the writer takes a stored session. Only one of all such commits can succeed.
-pub(super) fn take_from_store(writer: Writer, client: ClientId, version: u64) -> Commit {
-    let key = RowKey::Session(client);
-    let expects = vec![Expect { key: key.clone(), version }];
-    Commit { writer: Some(writer), expects, deletes: vec![key], ..Commit::default() }
 }

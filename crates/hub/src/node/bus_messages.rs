@@ -238,13 +238,9 @@ impl Node {
     }
 
     /// A migration request to one node, or to all of them.
-    pub(crate) fn migration_packet(&self, to: Option<&str>, request: &MigrationRequest) -> Option<BusPacket> {
-        let prefix = &self.settings.prefix;
-        let subject = match to {
-            Some(node) => Subject::new(prefix, NODE, node.as_bytes()),
-            None => Subject::new(prefix, SESSION, b""),
-        };
-        Some(self.own_packet(subject.ok()?, tavern_wire::bus::migration::encode(request)))
+    pub(crate) fn migration_packet(&self, to: &str, request: &MigrationRequest) -> Option<BusPacket> {
+        let subject = Subject::new(&self.settings.prefix, NODE, to.as_bytes()).ok()?;
+        Some(self.own_packet(subject, tavern_wire::bus::migration::encode(request)))
     }
 
     /// An order about a user, for all other nodes.

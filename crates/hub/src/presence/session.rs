@@ -10,6 +10,7 @@ use crate::core::session::Session;
 use crate::core::{Core, ReplyTo, refusal};
 use crate::rows::{self, HOLD, MembershipRow};
 use crate::user::{is_own_channel, own_channel};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use tavern_domain::presence::{AttendanceInput, ClientLoss, ClientState, NodeEpoch, OfflineReason};
 use tavern_domain::{ClientId, Identity, Rights, Time, Verb};
@@ -145,7 +146,7 @@ impl Presence {
             return;
         };
         let at = session.lost_at(poll_idle_ms);
-        if now < at + session.window_ms.unwrap_or(resume_ms) {
+        if now < at + session.window_ms.map_or(resume_ms, NonZeroU64::get) {
             return core.schedule_loss(id);
         }
         session.lost = true;

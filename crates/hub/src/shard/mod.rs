@@ -180,11 +180,12 @@ impl Shard {
         let core = &mut self.core;
         match &*deadline.kind {
             // Delete nothing by a clock that may be wrong: the deadline is found again later.
-            rows::INBOX | rows::ONCE | rows::KEYED_PUBLISH | control::BAN
+            rows::INBOX | rows::ONCE | rows::KEYED_PUBLISH | rows::MOVED | control::BAN
                 if core.node.deletion_time(core.now).is_none_or(|time| time < deadline.due) => {}
             rows::INBOX => self.inbox.is_due(core, deadline),
             rows::ONCE => self.inbox.forget_once(core, deadline),
             rows::KEYED_PUBLISH => Topics::forget_keyed_publish(core, deadline),
+            rows::MOVED => crate::migration::forget_forward(core, deadline),
             control::BAN => self.control.is_due(core, deadline),
             rows::PARTY | rows::MEMBERSHIP | rows::FORGET => self.party.is_due(core, deadline),
             _ => self.presence.is_due(core, deadline),

@@ -4,7 +4,10 @@
 use crate::harness::cluster::TestCluster;
 use crate::harness::migration::{MigrationFixture, data, step_name};
 use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+use tavern_domain::Time;
 use tavern_hub::*;
+use tavern_store::{CloseProof, Commit, DocumentKey, Found, NodeChange, Read, Writer};
 
 #[test]
 fn session_moves_to_the_node_where_its_client_resumes() {
@@ -63,16 +66,112 @@ fn lookup_by_another_user_or_with_a_wrong_secret_changes_nothing() {
 }
 
 #[test]
-fn unknown_session_is_denied_when_all_nodes_have_answered_or_after_a_second() {
+fn unknown_session_is_denied_when_its_node_has_answered_or_after_a_second() {
     let mut scene = MigrationFixture::new();
     scene.session = scene.session.replacen(&scene.session[1..5], "bcdf", 1);
     let before = scene.cluster.node(1).now;
+    scene.cluster.crash(2);
     assert_eq!(scene.connect(1, 0).1["resumed"], false);
     assert_eq!(scene.cluster.node(1).now, before);
-    scene.cluster.crash(2);
+    scene.cluster.crash(0);
     assert_eq!(scene.connect(1, 0).1["resumed"], false);
     let waited = scene.cluster.node(1).now.since(before);
     assert!((1_000..1_300).contains(&waited), "{waited}");
+}
+
+#[test]
+fn session_of_a_node_that_ended_is_denied_at_once() {
+    let mut scene = MigrationFixture::new();
+    let node = scene.cluster.node(0).shards[0].core.node().clone();
+    let node = Writer::new(&node.settings.node, node.epoch());
+    scene.cluster.crash(0);
+    let close = NodeChange::Close { node, proof: CloseProof::ProcessGone };
+    scene.cluster.write(Commit { node: Some(close), ..Commit::default() });
+    scene.cluster.node(1).shards[0].core.node().set_other_nodes(vec!["three".into()]);
+    let before = scene.cluster.node(1).now;
+    assert_eq!(scene.connect(1, 0).1["resumed"], false);
+    assert_eq!(scene.cluster.node(1).now, before);
+}
+
+#[test]
+fn session_of_a_node_that_is_not_known_yet_is_asked_for() {
+    let mut scene = MigrationFixture::new();
+    scene.cluster.node(1).shards[0].core.node().set_other_nodes(vec!["three".into()]);
+    scene.resume(1, 0);
+    assert_eq!(scene.owners(), [1]);
+}
+
+/// The steps of all migration messages while a client resumes on the last of so many nodes, and the reads of the store. Its session
+/// had moved from the first node to the second since the client's hello.
+fn cost_of_a_resume(nodes: usize, first_is_gone: bool) -> (Vec<&'static str>, u64) {
+    let mut scene = MigrationFixture::on(TestCluster::of(nodes));
+    let now = scene.cluster.node(0).now;
+    scene.cluster.node(0).shards[0].drain(now, &["two".into()], 60_000);
+    scene.cluster.live(10_000);
+    assert_eq!(scene.owners(), [1]);
+    if first_is_gone {
+        scene.cluster.crash(0);
+        let others = (1..nodes - 1).map(|at| ["one", "two", "three"][at].into()).collect();
+        scene.cluster.node(nodes - 1).shards[0].core.node().set_other_nodes(others);
+    }
+    let steps: Arc<Mutex<Vec<&str>>> = Arc::default();
+    let seen = steps.clone();
+    scene.cluster.set_fate(move |_, _, packet| {
+        seen.lock().unwrap().extend(Some(step_name(packet)).filter(|step| !step.is_empty()));
+        vec![0]
+    });
+    let before = scene.cluster.reads();
+    scene.resume(nodes - 1, 0);
+    let reads = scene.cluster.reads() - before;
+    let steps = steps.lock().unwrap().clone();
+    (steps, reads)
+}
+
+#[test]
+fn resume_costs_the_same_on_any_number_of_nodes() {
+    let steps = ["ask", "here", "give", "given", "taken"];
+    for first_is_gone in [true, false] {
+        let (few, many) = (cost_of_a_resume(3, first_is_gone), cost_of_a_resume(4, first_is_gone));
+        assert_eq!(few, many);
+        let expected = if first_is_gone { steps.to_vec() } else { [&["ask", "no"][..], &steps].concat() };
+        assert_eq!(few.0, expected);
+    }
+}
+
+#[test]
+fn a_polling_client_keeps_its_forward() {
+    let mut scene = MigrationFixture::new();
+    scene.resume(1, 0);
+    let key = read_session(&scene.session).unwrap().0;
+    let forward = |scene: &MigrationFixture| {
+        let read = Read::DueDeadlines { by: Time::NEVER, after: None, limit: 10 };
+        let Found::Deadlines(page) = scene.cluster.stored(read) else { panic!() };
+        page.rows.into_iter().find(|deadline| &*deadline.kind == "moved").expect("a forward")
+    };
+    let first = forward(&scene);
+    scene.cluster.live(400_000);
+    // A request that names the first node finds the session here.
+    let lookup = SessionLookup { key, node: "one", identity: None, detached_only: false };
+    let now = scene.cluster.node(1).now;
+    assert_eq!(scene.cluster.node(1).shards[0].look_up(now, &lookup, LinkId(77)), LookupResult::Here);
+    scene.cluster.live(1);
+    let renewed = forward(&scene);
+    assert!(renewed.due > first.due + 300_000, "{first:?} {renewed:?} {now:?}");
+    // It is deleted when it is due, by one of the nodes, and not by the earlier deadline.
+    for deadline in [first, forward(&scene)] {
+        for at in [0, 1, 2] {
+            let (now, deadline) = (scene.cluster.node(at).now, deadline.clone());
+            let task = ShardEvent::Liveness(LivenessTask::Overdue(deadline.clone()));
+            scene.cluster.node(at).shards[0].core.node().set_deletion_lag(Some(0));
+            scene.cluster.node(at).shards[0].handle(now.max(deadline.due), task);
+        }
+        scene.cluster.live(1);
+    }
+    let name = format!("{:016x}", key.half());
+    let Found::Document(left) = scene.cluster.stored(Read::Document(DocumentKey::new("moved", &name))) else {
+        panic!()
+    };
+    assert!(left.is_none());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tavern_hub::*;
 use tavern_store::memory::{WorkFault, WorkOutcome};
-use tavern_store::{Read, RowKey, Work};
+use tavern_store::{Commit, Found, Read, RowKey, Work, Writer};
 
 const DRAIN: u64 = 15_000;
 
@@ -25,8 +25,33 @@ fn stop(scene: &mut MigrationFixture, ms: u64) -> Vec<PackedSession> {
     let now = scene.cluster.node(0).now;
     let packed = scene.cluster.node(0).shards[0].pack(now);
     scene.cluster.settle();
+    let mut commit = Commit::default();
+    let writer = writer_of(scene, 0);
+    packed.iter().for_each(|session| store_session(&mut commit, session.to_row(&writer)));
+    scene.cluster.write(commit);
     scene.cluster.crash(0);
     packed
+}
+
+fn writer_of(scene: &mut MigrationFixture, at: usize) -> Writer {
+    let node = scene.cluster.node(at).shards[0].core.node();
+    Writer::new(&node.settings.node, node.epoch())
+}
+
+/// Removes a session of a stopped node from the store, for another node.
+fn take(scene: &mut MigrationFixture, at: usize, packed: &PackedSession) {
+    let Found::Session(Some(stored)) = scene.cluster.stored(Read::Session(packed.client)) else {
+        panic!("the session is in the store")
+    };
+    let commit = take_session(writer_of(scene, at), &stored);
+    scene.cluster.write(commit);
+}
+
+/// A node adopts a session from the store.
+fn adopt(scene: &mut MigrationFixture, at: usize, packed: &PackedSession) {
+    take(scene, at, packed);
+    let now = scene.cluster.node(at).now;
+    assert!(scene.cluster.node(at).shards[0].adopt(now, packed));
 }
 
 /// The same, and no other node hears of the offers.
@@ -161,8 +186,7 @@ fn session_that_no_node_takes_keeps_the_time_of_its_disconnect() {
     let packed = stop(&mut scene, 20_000);
     assert_eq!(packed[0].detached_at.ms(), disconnected);
     scene.cluster.heal();
-    let now = scene.cluster.node(1).now;
-    assert!(scene.cluster.node(1).shards[0].adopt(now, &packed[0]));
+    adopt(&mut scene, 1, &packed[0]);
     scene.cluster.live(DRAIN + 1_000);
     assert_eq!(told_last_seen(&mut scene, &watcher), disconnected);
 }
@@ -303,8 +327,7 @@ fn session_that_no_node_takes_is_packed_and_can_be_adopted_by_any_node() {
     let packed = stop(&mut scene, 20_000);
     assert_eq!(packed.len(), 1);
     scene.cluster.heal();
-    let now = scene.cluster.node(1).now;
-    assert!(scene.cluster.node(1).shards[0].adopt(now, &packed[0]));
+    adopt(&mut scene, 1, &packed[0]);
     scene.cluster.live(10);
     let ann = scene.resume(2, 0);
     let received = scene.events(2, &ann);
@@ -324,6 +347,7 @@ fn client_whose_session_is_being_adopted_waits_for_it() {
         }
         // One node has removed the session from the store and does not use it yet. Its client is on the third node.
         scene.cluster.node(adopter).shards[0].core.node().adoption.begin();
+        take(&mut scene, adopter, &packed[0]);
         let mut caller = scene.cluster.node(2).socket();
         let hello = scene.hello("ann", 0);
         assert_eq!(scene.cluster.node(2).flow(&mut caller, &hello).0, Flow::Wait);
@@ -344,8 +368,7 @@ fn adopted_watcher_gets_a_gap_for_missed_presence_changes() {
     let packed = stop_without_offers(&mut scene);
     let (mut bob, _) = scene.cluster.client(2, "bob");
     scene.cluster.send(2, &mut bob, r#"{"op":"join","channel":"game#A"}"#);
-    let now = scene.cluster.node(1).now;
-    assert!(scene.cluster.node(1).shards[0].adopt(now, &packed[0]));
+    adopt(&mut scene, 1, &packed[0]);
     scene.cluster.live(10);
     let ann = scene.resume(1, 0);
     assert_eq!(scene.events(1, &ann), [json!({"seq": 1, "event": "gap", "channel": "game#A"})]);
@@ -383,8 +406,7 @@ fn adopted_watcher_of_a_channel_that_became_empty_gets_a_gap() {
     scene.cluster.send(0, &mut ann, r#"{"op":"subscribe","channel":"game#A","presence":true}"#);
     let packed = stop_without_offers(&mut scene);
     scene.cluster.send(2, &mut bob, r#"{"op":"leave","channel":"game#A"}"#);
-    let now = scene.cluster.node(1).now;
-    assert!(scene.cluster.node(1).shards[0].adopt(now, &packed[0]));
+    adopt(&mut scene, 1, &packed[0]);
     scene.cluster.live(10);
     let ann = scene.resume(1, 0);
     assert_eq!(scene.events(1, &ann), [json!({"seq": 1, "event": "gap", "channel": "game#A"})]);

@@ -11,8 +11,8 @@ use crate::store_client::StoreClientError;
 use crate::supervisor::{SupervisedTask, Supervisor};
 use std::sync::Arc;
 use std::time::Duration;
-use tavern_hub::PackedSession;
-use tavern_store::{Commit, NodeChange, Row, StoreError, Writer};
+use tavern_hub::{PackedSession, store_session};
+use tavern_store::{Commit, NodeChange, StoreError, Writer};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -151,12 +151,12 @@ async fn keep_sessions(
     let drain_ms = parts.config.sessions.drain_ms;
     tracing::info!(sessions = packed.len(), "storing sessions");
     for part in packed.chunks_mut(SESSIONS_PER_COMMIT) {
-        let puts = part.iter_mut().map(|session| {
+        let mut commit = Commit { writer: Some(writer.clone()), ..Commit::default() };
+        for session in part {
             session.body.window_ms = session.body.window_ms.max(drain_ms);
             session.expires_at = session.expires_at + drain_ms;
-            Row::Session(session.to_row(writer))
-        });
-        let commit = Commit { writer: Some(writer.clone()), puts: puts.collect(), ..Commit::default() };
+            store_session(&mut commit, session.to_row(writer));
+        }
         retry(until, || parts.store.commit(commit.clone())).await?;
     }
     Ok(())

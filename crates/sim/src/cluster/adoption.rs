@@ -10,10 +10,9 @@ use super::signal::{Exit, Signal};
 use crate::planted::PlantedFault;
 use std::collections::BTreeMap;
 use tavern_domain::Time;
-use tavern_hub::may_have_missed;
+use tavern_hub::{may_have_missed, take_session};
 use tavern_store::{
-    Commit, Expect, Found, NodeRow, Read, RowKey, StoreAnswer, StoreError, StoredSession, Ticket, Versioned,
-    Work, Writer,
+    Found, NodeRow, Read, StoreAnswer, StoreError, StoredSession, Ticket, Versioned, Work, Writer,
 };
 
 const PAGE: u32 = 100;
@@ -154,10 +153,7 @@ pub(super) fn look_for_sessions(cluster: &mut Cluster, at: usize) {
 impl SimAdoption {
     fn take(&mut self, port: &mut Port, writer: &Writer, found: Versioned<StoredSession>, late: bool) {
         self.tickets += 1;
-        let key = RowKey::Session(found.row.client);
-        let expects = vec![Expect { key: key.clone(), version: found.version }];
-        let commit =
-            Commit { writer: Some(writer.clone()), expects, deletes: vec![key], ..Commit::default() };
+        let commit = take_session(writer.clone(), &found);
         port.submit(Asker::Adoption, Ticket(self.tickets), Work::Commit(commit));
         self.taking.insert(self.tickets, (found.row, late));
     }

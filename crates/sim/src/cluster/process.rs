@@ -9,10 +9,10 @@ use super::signal::{Exit, Signal};
 use crate::planted::PlantedFault;
 use std::sync::Arc;
 use tavern_domain::{ClientId, Epoch, Time};
-use tavern_hub::{Node as HubNode, PackedSession, Settings};
+use tavern_hub::{Node as HubNode, PackedSession, Settings, store_session};
 use tavern_store::{
-    Bus, Commit, Found, NodeChange, Page, Read, Row, RowKey, StoreAnswer, StoredSession, Ticket, Versioned,
-    Work, Writer,
+    Bus, Commit, Found, NodeChange, Page, Read, RowKey, StoreAnswer, StoredSession, Ticket, Versioned, Work,
+    Writer,
 };
 
 pub struct Starting {
@@ -250,9 +250,11 @@ pub(super) fn pack(cluster: &mut Cluster, at: usize) {
         cluster.planted.strike();
         packed.clear();
     }
-    let puts = packed.iter_mut().map(|session| Row::Session(stored(session, &writer, drain_ms))).collect();
+    let mut commit = Commit { writer: Some(writer.clone()), ..Commit::default() };
+    for session in &mut packed {
+        store_session(&mut commit, stored(session, &writer, drain_ms));
+    }
     let Running { mut port, hub, bus, .. } = *running;
-    let commit = Commit { writer: Some(writer.clone()), puts, ..Commit::default() };
     port.submit(Asker::Process, ONLY, Work::Commit(commit));
     cluster.nodes[at].life = Life::Stopping(Box::new(Stopping { port, hub, bus, writer, sessions: false }));
 }

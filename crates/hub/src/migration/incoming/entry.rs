@@ -1,12 +1,13 @@
 //! One session that is migrating to this node.
 
+use super::asking::Search;
 use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
 use crate::event::Namespace;
 use crate::migration::packed::PackedSession;
 use crate::migration::protocol::{MoveId, RETRY_MS};
 use crate::node::PendingPublishes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tavern_domain::{ClientId, Time};
 use tavern_wire::bus::migration::{MigrationAction, MovedSubscription, SessionClaim};
@@ -36,9 +37,9 @@ pub(super) struct IncomingMove {
     pub unpublished: PendingPublishes,
     /// For each watched channel, the version after which this node sends changes; `None` while it is loaded.
     pub bases: BTreeMap<Arc<str>, Option<u64>>,
-    pub asked_all: bool,
-    /// Nodes that do not have the session.
-    pub without: BTreeSet<Arc<str>>,
+    /// The node that the session secret names.
+    pub named: Arc<str>,
+    pub search: Search,
     /// Connections that wait for the session.
     pub links: Vec<LinkId>,
     pub began: Time,
@@ -50,7 +51,7 @@ pub(super) struct IncomingMove {
 }
 
 pub(super) enum IncomingStage {
-    /// Other nodes are asked for the session.
+    /// The node that has the session is looked for.
     Asking,
     /// The bus subscriptions of the session are being made.
     Subscribing,
@@ -79,8 +80,8 @@ impl IncomingMove {
             listener: None,
             unpublished: PendingPublishes::new(),
             bases: BTreeMap::new(),
-            asked_all: true,
-            without: BTreeSet::new(),
+            named: "".into(),
+            search: Search::default(),
             links: Vec::new(),
             began: now,
             due: now + RETRY_MS,

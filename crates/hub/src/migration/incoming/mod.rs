@@ -7,9 +7,10 @@ mod asking;
 mod entry;
 
 use super::arrival;
+use super::forward::take_stored;
 use super::lookup::LookupResult;
 use super::packed::PackedSession;
-use super::protocol::{MoveId, RETRY_MS, send, take_from_store};
+use super::protocol::{MoveId, RETRY_MS, send};
 use crate::connection::LinkId;
 use crate::core::listener::{ListenerId, ListenerKind};
 use crate::core::session::Session;
@@ -53,8 +54,10 @@ pub(super) struct IncomingMoves {
     refuses: bool,
 }
 
-#[derive(Clone, Copy)]
 enum IncomingRequest {
+    Forward,
+    /// The epochs of a node.
+    Node(Arc<str>),
     Fetch,
     Take,
 }
@@ -132,7 +135,7 @@ impl IncomingMoves {
         let Some(incoming) = self.moves.get_mut(&id.half()).filter(|known| known.id.number == id.number)
         else {
             // Too late: no client waits for it now.
-            return send(core, Some(from), id, MigrationAction::No);
+            return send(core, from, id, MigrationAction::No);
         };
         if incoming.is_under_way() {
             return;
@@ -160,7 +163,7 @@ impl IncomingMoves {
         // A late copy of the offer: the session may be in the store since the first attempt, and events were missed.
         let given_up = self.given_up.iter().any(|(_, number)| *number == id.number);
         if busy || given_up || self.refuses || core.find_any_session(id.key).is_some() {
-            return send(core, Some(from), id, MigrationAction::No);
+            return send(core, from, id, MigrationAction::No);
         }
         // Its client may already be here and wait for it.
         let mut incoming = match self.moves.remove(&half) {
@@ -256,13 +259,13 @@ impl IncomingMoves {
         core.agenda.set(incoming.due, Timer::Migration(half));
         let bases = incoming.bases.iter();
         let versions = bases.map(|(channel, base)| (channel.to_string(), base.unwrap_or(0))).collect();
-        send(core, Some(&incoming.owner), incoming.id, MigrationAction::Give { versions });
+        send(core, &incoming.owner, incoming.id, MigrationAction::Give { versions });
     }
 
     /// The session is in the store.
     pub fn given(&mut self, core: &mut Core, from: &Arc<str>, id: MoveId, client: ClientId, version: u64) {
         let Some(incoming) = self.moves.get_mut(&id.half()).filter(|known| known.is_from(from, id)) else {
-            return send(core, Some(from), id, MigrationAction::No);
+            return send(core, from, id, MigrationAction::No);
         };
         if matches!(incoming.stage, IncomingStage::Requesting) {
             incoming.stage = IncomingStage::Fetching { client, version };
@@ -281,6 +284,14 @@ impl IncomingMoves {
 
     pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         match self.requests.remove(&ticket) {
+            Some((id, IncomingRequest::Forward)) => match answer {
+                StoreAnswer::Read(Found::Document(found)) => self.forward_read(core, id, found.as_ref()),
+                _ => self.not_read(id),
+            },
+            Some((id, IncomingRequest::Node(node))) => match answer {
+                StoreAnswer::Read(Found::Nodes(page)) => self.node_read(core, id, node, &page),
+                _ => self.not_read(id),
+            },
             Some((id, IncomingRequest::Fetch)) => self.fetched(core, id, answer),
             Some((id, IncomingRequest::Take)) => self.took(core, id, &answer),
             None => {}
@@ -306,8 +317,8 @@ impl IncomingMoves {
         let Some(packed) = found.and_then(|found| PackedSession::from_row(found.row, now).ok()) else {
             return self.fail(core, half, &LookupResult::NotFound);
         };
+        let commit = take_stored(core.writer(), client, version, (id.key, packed.expires_at));
         incoming.stage = IncomingStage::Taking(Box::new(packed));
-        let commit = take_from_store(core.writer(), client, version);
         self.submit(core, id, IncomingRequest::Take, Work::Commit(commit));
     }
 
@@ -334,7 +345,7 @@ impl IncomingMoves {
         arrival::install(core, listener, &packed, bases);
         core.stats.sessions_migrated_in.add(1);
         core.effects.ready.extend(incoming.links);
-        send(core, Some(&incoming.owner), incoming.id, MigrationAction::Taken);
+        send(core, &incoming.owner, incoming.id, MigrationAction::Taken);
     }
 
     pub fn is_due(&mut self, core: &mut Core, half: u64) {
@@ -344,7 +355,7 @@ impl IncomingMoves {
             IncomingStage::Asking if now >= incoming.ask_until => {
                 self.fail(core, half, &LookupResult::NotFound);
             }
-            IncomingStage::Asking => self.ask_all(core, half),
+            IncomingStage::Asking => self.search_again(core, half),
             // The store answers every request. A session that it gave to this node must not be dropped by a timeout.
             IncomingStage::Fetching { .. } | IncomingStage::Taking(_) => {}
             _ if now.since(incoming.began) >= MOVE_MS => self.fail(core, half, &LookupResult::NotFound),
@@ -365,7 +376,7 @@ impl IncomingMoves {
         }
         if incoming.is_under_way() {
             // The owner need not wait for this node. If the owner itself refused, it ignores this.
-            send(core, Some(&incoming.owner), incoming.id, MigrationAction::No);
+            send(core, &incoming.owner, incoming.id, MigrationAction::No);
             self.given_up.retain(|(at, _)| core.now.since(*at) < GIVEN_UP_MS);
             self.given_up.truncate(GIVEN_UP_MAX - 1);
             self.given_up.push_front((core.now, incoming.id.number));

@@ -62,7 +62,7 @@ impl OutgoingMoves {
     pub(super) fn send_offer(&self, core: &mut Core, half: u64) {
         let Some(outgoing) = self.moves.get(&half) else { return };
         let names = subscriptions_of(core, outgoing.listener);
-        send(core, Some(&outgoing.to), outgoing.id, MigrationAction::Offer { names });
+        send(core, &outgoing.to, outgoing.id, MigrationAction::Offer { names });
     }
 
     /// Offers a session to the next node. After a few it stays here, and is stored when the node closes its lease.

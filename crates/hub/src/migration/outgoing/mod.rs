@@ -10,20 +10,23 @@ mod entry;
 pub(crate) use drain::drain_window_ms;
 
 use super::departed::DepartedSessions;
+use super::forward::{forward_due, store_session, take_stored};
 use super::lookup::{LookupResult, SessionLookup};
 use super::packed::{PackedSession, subscriptions};
-use super::protocol::{MoveId, RETRY_MS, matches_claim, send, take_from_store};
+use super::protocol::{MoveId, RETRY_MS, matches_claim, send};
 use crate::connection::{CloseReason, EventFormat, Link, LinkId};
 use crate::core::listener::ListenerId;
+use crate::core::sweep::session_expires_at;
 use crate::core::{Core, Feature, Notice, Timer, WatchedVersions};
 use drain::{DrainOffer, OFFER_MS};
 use entry::{OutgoingMove, OutgoingStage};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use tavern_domain::{ClientId, SessionKey, Time};
-use tavern_store::{Commit, Expect, Row, RowKey, StoreAnswer, StoreError, Ticket, Work};
+use tavern_store::{Commit, Expect, RowKey, StoreAnswer, StoreError, Ticket, Work};
 use tavern_wire::bus::migration::{MigrationAction, MovedSubscription, SessionClaim};
 
 /// How long a session stays frozen for a node that asked for it and then does not answer.
@@ -174,7 +177,7 @@ impl OutgoingMoves {
         versions: BTreeMap<String, u64>,
     ) {
         let Some(outgoing) = self.moves.get_mut(&id.half()).filter(|known| known.is_to(from, id)) else {
-            return send(core, Some(from), id, MigrationAction::No);
+            return send(core, from, id, MigrationAction::No);
         };
         match outgoing.stage {
             OutgoingStage::Announced => {
@@ -183,7 +186,7 @@ impl OutgoingMoves {
                 self.store_when_caught_up(core, watched, id.half());
             }
             OutgoingStage::Stored { client, version } => {
-                send(core, Some(from), id, MigrationAction::Given { client, version });
+                send(core, from, id, MigrationAction::Given { client, version });
             }
             OutgoingStage::CatchingUp(_) | OutgoingStage::Storing { .. } | OutgoingStage::Reclaiming => {}
         }
@@ -233,12 +236,10 @@ impl OutgoingMoves {
         let Some(packed) = packed else { return self.unfreeze(core, half) };
         let Some(id) = self.moves.get(&half).map(|outgoing| outgoing.id) else { return };
         let writer = core.writer();
-        let commit = Commit {
-            expects: vec![Expect { key: RowKey::Session(packed.client), version: 0 }],
-            puts: vec![Row::Session(packed.to_row(&writer))],
-            writer: Some(writer),
-            ..Commit::default()
-        };
+        let expects = vec![Expect { key: RowKey::Session(packed.client), version: 0 }];
+        let mut commit = Commit { expects, ..Commit::default() };
+        store_session(&mut commit, packed.to_row(&writer));
+        commit.writer = Some(writer);
         self.submit(core, id, OutgoingRequest::Put, Work::Commit(commit));
     }
 
@@ -279,7 +280,7 @@ impl OutgoingMoves {
         let Some(client) = client else { return };
         outgoing.stage = OutgoingStage::Stored { client, version };
         outgoing.until = core.now + RECLAIM_MS;
-        send(core, Some(&outgoing.to), id, MigrationAction::Given { client, version });
+        send(core, &outgoing.to, id, MigrationAction::Given { client, version });
         self.wake_in(core, half, RECLAIM_MS);
     }
 
@@ -331,10 +332,13 @@ impl OutgoingMoves {
 
     /// The new node did not take the session: it belongs to the node that removes it from the store.
     fn reclaim(&mut self, core: &mut Core, id: MoveId, client: ClientId, version: u64) {
-        if let Some(outgoing) = self.moves.get_mut(&id.half()) {
-            outgoing.stage = OutgoingStage::Reclaiming;
+        let Some(outgoing) = self.moves.get_mut(&id.half()) else { return };
+        outgoing.stage = OutgoingStage::Reclaiming;
+        let expires_at = session_expires_at(core, outgoing.listener);
+        if let Some(session) = core.session_mut(outgoing.listener) {
+            session.forward_due = forward_due(expires_at);
         }
-        let commit = take_from_store(core.writer(), client, version);
+        let commit = take_stored(core.writer(), client, version, (id.key, expires_at));
         self.submit(core, id, OutgoingRequest::Reclaim, Work::Commit(commit));
     }
 
@@ -365,7 +369,7 @@ impl OutgoingMoves {
             None => true,
             // Its connection is closed now, if it had one.
             Some(offer) => {
-                session.window_ms = (offer.window_ms > 0).then_some(offer.window_ms);
+                session.window_ms = NonZeroU64::new(offer.window_ms);
                 offer.link.is_some()
             }
         };
