@@ -89,6 +89,14 @@ def test_spelling():
     assert done.stdout == "", done.stdout
 
 
+def test_the_index_lists_every_decision():
+    folder = ROOT / "docs/adr"
+    titles = {page.name: page.read_text().split("\n")[0] for page in sorted(folder.glob("0*.md"))}
+    rows = re.findall(r"^\| \[(\d+)\]\((\S+)\) \| (.+?) \| \d{4}-\d\d-\d\d \| \S.*? \|$", (folder / "README.md").read_text(), flags=re.M)
+    assert {name: f"# {number}. {title}" for number, name, title in rows} == titles
+    assert [int(number) for number, _, _ in rows] == list(range(1, len(titles) + 1))
+
+
 def test_sentences_are_found():
     text = "# T\n\nOne two. Three `a b`!\n\n- four\n- five [six](x.md)\n\n```sh\ncode here\n```\n\n| a | b |\n"
     assert list(sentences(text)) == ["One two.", "Three code!", "- four", "- five six"]
