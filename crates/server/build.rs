@@ -57,10 +57,12 @@ fn main() -> io::Result<()> {
     }
     let out = PathBuf::from(env::var("OUT_DIR").map_err(io::Error::other)?);
     let mut embedder = Embedder::new(out.join("embedded"))?;
-    let pages: Vec<(String, Vec<u8>)> = site::pages(&documents)
-        .into_iter()
-        .map(|(address, html)| (address.to_string(), html.into_bytes()))
-        .collect();
+    // Where readers can change a document: an address that its path in the repository follows.
+    println!("cargo::rerun-if-env-changed=TAVERN_DOCS_EDIT_URL");
+    let edit_url = env::var("TAVERN_DOCS_EDIT_URL").ok();
+    let edition = site::Edition { version: env!("CARGO_PKG_VERSION"), edit_url: edit_url.as_deref() };
+    let bytes = |(address, text): (String, String)| (address, text.into_bytes());
+    let pages: Vec<(String, Vec<u8>)> = site::pages(&documents, &edition).into_iter().map(bytes).collect();
     let linked = files.iter().filter(|(name, _)| !name.ends_with(".md"));
     let mut linked: Vec<(String, Vec<u8>)> =
         linked.map(|(name, bytes)| (site::address_of(name), bytes.clone())).collect();
@@ -81,6 +83,7 @@ fn main() -> io::Result<()> {
         .flat_map(|area| site::sections(&documents, area))
         .flat_map(|(_, members)| members)
         .collect();
+    linked.extend(docs_build::twins::twins(&documents).into_iter().map(bytes));
     linked.push(("/docs/search.json".to_owned(), docs_build::search::index(&listed).into()));
     let lists = [
         embedder.list("PAGES", &pages)?,

@@ -4,6 +4,7 @@ import html.parser
 import http.server
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -165,6 +166,11 @@ def test_the_exported_site_works_from_a_folder(demo, tmp_path):
             there = (page.parent / urllib.parse.unquote(target)).resolve() if target else page
             assert there.is_file(), f"{page}: {link}"
             assert not part or there not in found or urllib.parse.unquote(part) in found[there].ids, f"{page}: {link}"
+    twins = sorted(folder.rglob("*.md"))
+    assert len(twins) > 40
+    for twin in [folder / "llms.txt", *twins]:
+        for target in re.findall(r"\]\(((?!https?:)[^)#\s]+\.md)", twin.read_text()):
+            assert (twin.parent / target).is_file(), f"{twin}: {target}"
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(QuietFiles, directory=tmp_path))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

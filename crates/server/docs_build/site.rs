@@ -3,6 +3,7 @@
 //! its own, and can be read without the script that it loads.
 
 use super::markdown::{self, Rendered, escape};
+use super::twins::twin_of;
 use std::collections::BTreeMap;
 
 /// The sections of the list of pages. A page belongs to the section of its folder; `first` are the pages that come
@@ -83,12 +84,17 @@ const SECTIONS: &[Section] = &[
         ],
     },
     Section {
+        title: "REST API",
+        area: Area::Users,
+        folder: "docs/reference/rest/",
+        first: &["docs/reference/rest.md"],
+    },
+    Section {
         title: "Reference",
         area: Area::Users,
         folder: "docs/reference/",
         first: &[
             "docs/reference/configuration.md",
-            "docs/reference/rest.md",
             "docs/reference/protocol.md",
             "docs/reference/errors.md",
             "docs/reference/metrics.md",
@@ -150,9 +156,18 @@ const DECISIONS: Section =
 pub struct Document {
     pub name: String,
     pub title: String,
-    /// Its first sentence.
+    /// What it is about: the comment `<!-- card: … -->`, or else its first sentence.
     pub lead: String,
+    pub source: String,
     pub rendered: Rendered,
+}
+
+/// What the pages say about the build.
+#[derive(Debug)]
+pub struct Edition<'a> {
+    pub version: &'a str,
+    /// Where a document can be changed, without its path in the repository.
+    pub edit_url: Option<&'a str>,
 }
 
 /// Reads the documents among `files` (path in the repository, content); the others may be link targets.
@@ -162,15 +177,17 @@ pub fn read(files: &BTreeMap<String, Vec<u8>>) -> Vec<Document> {
         let text = String::from_utf8_lossy(content);
         let rendered = markdown::render(&text, |written| resolve(name, written, files));
         let title = rendered.headings.first().map_or(name.clone(), |heading| heading.text.clone());
-        Document { name: name.clone(), title, lead: first_sentence(&rendered.first_paragraph), rendered }
+        let card = text.lines().find_map(|line| line.strip_prefix("<!-- card: ")?.strip_suffix(" -->"));
+        let lead = card.map_or_else(|| first_sentence(&rendered.first_paragraph), str::to_owned);
+        Document { name: name.clone(), title, lead, source: text.into_owned(), rendered }
     };
     documents.map(read).collect()
 }
 
 /// All pages by address.
-pub fn pages(documents: &[Document]) -> BTreeMap<String, String> {
-    let mut pages: BTreeMap<String, String> =
-        documents.iter().map(|document| (address_of(&document.name), page(document, documents))).collect();
+pub fn pages(documents: &[Document], edition: &Edition) -> BTreeMap<String, String> {
+    let one = |document: &Document| (address_of(&document.name), page(document, documents, edition));
+    let mut pages: BTreeMap<String, String> = documents.iter().map(one).collect();
     pages.insert("/docs".to_owned(), front(documents));
     pages.insert("/docs/contributing".to_owned(), contributors_front(documents));
     pages
@@ -243,10 +260,12 @@ fn first_sentence(text: &str) -> String {
     text[..end].trim_end_matches(':').to_owned()
 }
 
-fn page(document: &Document, documents: &[Document]) -> String {
+fn page(document: &Document, documents: &[Document], edition: &Edition) -> String {
     let parts = document.rendered.headings.iter().filter(|heading| heading.level == 2);
     let contents: String = parts
-        .map(|heading| format!("<li><a href=\"#{}\">{}</a></li>", escape(&heading.id), escape(&heading.text)))
+        .map(|heading| {
+            format!("<li><a href=\"#{}\">{}</a></li>", escape(&heading.id), breakable(&heading.text))
+        })
         .collect();
     let aside = if contents.is_empty() {
         String::new()
@@ -254,8 +273,29 @@ fn page(document: &Document, documents: &[Document]) -> String {
         format!("<aside aria-label=\"On this page\"><p>On this page</p><ul>{contents}</ul></aside>")
     };
     let around = neighbours(document, documents);
-    let body = format!("<main id=\"main\" tabindex=\"-1\">{}{around}</main>{aside}", document.rendered.html);
+    let about = about(document, edition);
+    let body =
+        format!("<main id=\"main\" tabindex=\"-1\">{}{around}{about}</main>{aside}", document.rendered.html);
     frame(&document.title, &address_of(&document.name), &body, documents, area_of(&document.name))
+}
+
+/// A text that may be broken behind each slash: paths are longer than the list of contents is wide.
+fn breakable(text: &str) -> String {
+    escape(text).replace('/', "/<wbr>")
+}
+
+/// The version of the program, the page as Markdown, and where it can be changed.
+fn about(document: &Document, edition: &Edition) -> String {
+    let twin = twin_of(&address_of(&document.name));
+    let edit = edition.edit_url.map_or(String::new(), |url| {
+        let address = format!("{}/{}", url.trim_end_matches('/'), document.name);
+        format!(" · <a href=\"{}\" rel=\"noreferrer\">Edit this page</a>", escape(&address))
+    });
+    format!(
+        "<p class=\"about\"><a href=\"/docs/changelog\">Tavern {}</a> · <a href=\"{}\">Markdown</a>{edit}</p>",
+        escape(edition.version),
+        escape(&twin)
+    )
 }
 
 /// Links to the previous and the next page of the same readers.
@@ -361,7 +401,11 @@ fn frame(title: &str, address: &str, body: &str, documents: &[Document], area: A
         Area::Users => "<p><a href=\"/docs/contributing\">Contributing</a></p>",
         Area::Contributors => "<p><a href=\"/docs\">Documentation for users</a></p>",
     });
-    TEMPLATE.replace("{{title}}", &escape(title)).replace("{{nav}}", &nav).replace("{{body}}", body)
+    TEMPLATE
+        .replace("{{title}}", &escape(title))
+        .replace("{{twin}}", &escape(&twin_of(address)))
+        .replace("{{nav}}", &nav)
+        .replace("{{body}}", body)
 }
 
 /// A title up to its colon, for the narrow list.
@@ -383,6 +427,7 @@ const TEMPLATE: &str = r##"<!doctype html>
 <meta name="color-scheme" content="light dark">
 <title>{{title}} · Tavern</title>
 <link rel="icon" type="image/svg+xml" href="/demo/icon.svg">
+<link rel="alternate" type="text/markdown" href="{{twin}}">
 <link rel="stylesheet" href="/demo/base.css">
 <link rel="stylesheet" href="/docs/style.css">
 <script src="/docs/docs.js" defer></script>

@@ -91,7 +91,8 @@ fn entry(out: &mut String, key: &Key, name: &str, set: Option<&str>) {
 pub fn page() -> String {
     let mut out = String::from(
         "# Configuration\n\n\
-         Every key of `tavern.toml`. This page is generated from the program. `tavern check` shows the values of a \
+         Every key of `tavern.toml` with its type, default and meaning. This page is generated from the program. \
+         `tavern check` shows the values of a \
          server and where each came from. `tavern check --example` prints a file with all keys.\n\n\
          Environment variables override the file, and flags override environment variables. For example, \
          `sessions.resume_ms` is the variable `TAVERN_SESSIONS_RESUME_MS` and the flag `--set \

@@ -47,7 +47,10 @@ mod tests {
             let (address, html) = (page.name, std::str::from_utf8(page.bytes).unwrap());
             let inline = html.replace("<script src=\"/docs/docs.js\" defer></script>", "");
             assert!(!inline.contains("<script") && !inline.contains(" style="), "{address}");
-            assert!(!html.contains("{{title}}") && !html.contains("{{nav}}"), "{address} is not filled in");
+            let open = ["{{title}}", "{{nav}}", "{{twin}}"];
+            assert!(!open.iter().any(|name| html.contains(name)), "{address} is not filled in");
+            let twin = format!("{address}.md");
+            assert!(asset::LINKED.iter().any(|file| file.name == twin), "{twin} is not served");
             assert!(html.contains("<h1"), "{address} has no heading");
         }
     }

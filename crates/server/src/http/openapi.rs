@@ -16,8 +16,19 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// Pages for browsers, and the address of another protocol: the document leaves them out.
-    const LEFT_OUT: [&str; 9] =
-        ["/", "/app/{}", "/apps/*", "/assets/*", "/demo", "/demo/*", "/docs", "/docs/*", "/engine.io/"];
+    const LEFT_OUT: [&str; 11] = [
+        "/",
+        "/app/{}",
+        "/apps/*",
+        "/assets/*",
+        "/demo",
+        "/demo/*",
+        "/docs",
+        "/docs.md",
+        "/docs/*",
+        "/engine.io/",
+        "/llms.txt",
+    ];
 
     fn document() -> Value {
         serde_json::from_slice(OPENAPI[0].bytes).unwrap()

@@ -7,7 +7,7 @@ use http::{Extensions, Method};
 use tavern_wire::error::{Code, Refusal};
 
 /// `{}` stands for one segment, a final `*` for any rest.
-pub const ROUTES: [(&str, &[&str]); 68] = [
+pub const ROUTES: [(&str, &[&str]); 70] = [
     ("/", &["GET"]),
     ("/app/{}", &["GET"]),
     ("/apps/*", &["GET", "POST"]),
@@ -16,10 +16,12 @@ pub const ROUTES: [(&str, &[&str]); 68] = [
     ("/demo", &["GET"]),
     ("/demo/*", &["GET"]),
     ("/docs", &["GET"]),
+    ("/docs.md", &["GET"]),
     ("/docs/*", &["GET"]),
     ("/engine.io/", &["GET", "POST"]),
     ("/healthz", &["GET"]),
     ("/livez", &["GET"]),
+    ("/llms.txt", &["GET"]),
     ("/metrics", &["GET"]),
     ("/openapi.json", &["GET"]),
     ("/party", &["POST"]),

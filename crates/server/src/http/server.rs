@@ -421,7 +421,7 @@ async fn route(connection: &Arc<HttpConnection>, mut request: Request<Incoming>)
         ("GET", path) if path == "/demo" || path.starts_with("/demo/") => {
             demo::answer(connection, &request.into_parts().0).await
         }
-        ("GET", path) if path == "/docs" || path.starts_with("/docs/") => {
+        ("GET", path) if matches!(path, "/docs" | "/docs.md" | "/llms.txt") || path.starts_with("/docs/") => {
             docs_site::answer(&request.into_parts().0)
         }
         (_, path) if path.starts_with("/v1/") => rest::route(connection, request).await,

@@ -3,13 +3,15 @@
 #[path = "../../docs_build/mod.rs"]
 mod docs_build;
 
-use docs_build::{markdown, site};
+use docs_build::{markdown, site, twins};
 use std::collections::BTreeMap;
 
 fn check(text: &str, html: &str) {
     let found = markdown::render(text, |written| (written != "gone.md").then(|| written.to_owned()));
     assert_eq!(found.html.replace('\n', " ").trim(), html, "{text}");
 }
+
+const EDITION: site::Edition = site::Edition { version: "1.2.3", edit_url: None };
 
 fn files(files: &[(&str, &str)]) -> BTreeMap<String, Vec<u8>> {
     files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec())).collect()
@@ -72,7 +74,7 @@ fn documents_link_to_pages_and_files() {
     ]);
     let documents = site::read(&files);
     assert_eq!(site::broken_links(&documents), [] as [&str; 0]);
-    let pages = site::pages(&documents);
+    let pages = site::pages(&documents, &EDITION);
     assert_eq!(
         pages.keys().collect::<Vec<_>>(),
         ["/docs", "/docs/adr/b", "/docs/contributing", "/docs/guides/a"]
@@ -95,7 +97,7 @@ fn pages_link_to_their_neighbours() {
         ("docs/guides/presence.md", "# Presence: who"),
         ("docs/guides/zebra.md", "# Zebra"),
     ]);
-    let pages = site::pages(&site::read(&files));
+    let pages = site::pages(&site::read(&files), &EDITION);
     let link = |class: &str, to: &str, label: &str, title: &str| {
         format!(
             "<a class=\"{class}\" rel=\"{class}\" href=\"/docs/guides/{to}\"><span>{label}</span> {title}</a>"
@@ -169,6 +171,53 @@ fn lead_is_the_first_sentence_of_the_text() {
         let documents = site::read(&files(&[("docs/a.md", text)]));
         assert_eq!(documents[0].lead, "One, two.", "{text}");
     }
+}
+
+#[test]
+fn a_card_comment_replaces_the_first_sentence() {
+    let documents = site::read(&files(&[("docs/a.md", "# A\n\n<!-- card: What A is for. -->\n\nOne.")]));
+    assert_eq!(documents[0].lead, "What A is for.");
+}
+
+#[test]
+fn every_page_has_a_twin_in_markdown_that_links_to_twins() {
+    let files = files(&[
+        (
+            "docs/guides/a.md",
+            "# A: one\n\n<!-- run -->\nFirst. [b](../adr/b.md#part) [c](../../c.txt) [x](https://x.example)",
+        ),
+        ("docs/adr/b.md", "# B\n## Part\nDecided."),
+        ("c.txt", "text"),
+    ]);
+    let documents = site::read(&files);
+    let twins = twins::twins(&documents);
+    assert_eq!(
+        twins["/docs/guides/a.md"],
+        "# A: one\n\nFirst. [b](/docs/adr/b.md#part) [c](/docs/files/c.txt) [x](https://x.example)\n"
+    );
+    for (address, html) in site::pages(&documents, &EDITION) {
+        let twin = format!("{address}.md");
+        assert!(twins.contains_key(&twin), "{twin}");
+        assert!(html.contains(&format!("type=\"text/markdown\" href=\"{twin}\"")), "{address}");
+    }
+    assert!(
+        twins["/llms.txt"].contains("## Guides\n\n- [A: one](/docs/guides/a.md): First.\n"),
+        "{}",
+        twins["/llms.txt"]
+    );
+    assert!(twins["/llms.txt"].contains("- [B](/docs/adr/b.md): Decided.\n"));
+}
+
+#[test]
+fn pages_name_the_version_and_where_they_can_be_changed() {
+    let documents = site::read(&files(&[("docs/guides/a.md", "# A")]));
+    let html = &site::pages(&documents, &EDITION)["/docs/guides/a"];
+    assert!(html.contains(">Tavern 1.2.3</a>") && !html.contains("Edit this page"), "{html}");
+    let edition = site::Edition { edit_url: Some("https://code.example/edit/main/"), ..EDITION };
+    let html = &site::pages(&documents, &edition)["/docs/guides/a"];
+    let link =
+        "<a href=\"https://code.example/edit/main/docs/guides/a.md\" rel=\"noreferrer\">Edit this page</a>";
+    assert!(html.contains(link), "{html}");
 }
 
 #[test]
