@@ -65,6 +65,22 @@ for (const [part, fail] of Object.entries(PARTS)) {
   });
 }
 
+test('when renewing the token fails, every call ends', async (context) => {
+  context.mock.method(console, 'warn', () => {});
+  const server = new FakeServer();
+  server.onConnect = (socket) => queueMicrotask(() => server.sendHello());
+  server.onCommand = undefined;
+  const soon = `h.${btoa(JSON.stringify({ exp: Math.floor(Date.now() / 1000) + 2 }))}.s`;
+  // The client says in its error what was thrown, and this cannot be said.
+  const given = [() => soon, () => Promise.reject({ toString: boom })];
+  const tavern = server.tavern({ user: undefined, getToken: () => given.shift()() });
+  await tavern.connect();
+  const waiting = tavern.call('who', { channel: 'game#1' });
+  await assert.rejects(waiting, { code: 'failed' });
+  await assert.rejects(tavern.call('ping'), { code: 'failed' });
+  assert.equal(tavern.state, 'closed');
+});
+
 for (const kind of ['sse', 'poll']) {
   test(`${kind}: what is not a frame ends the connection or the client, and nothing hangs`, async (context) => {
     context.mock.method(console, 'warn', () => {});

@@ -23,6 +23,8 @@ from .settings import Settings, TokenSource, remaining
 WAITING = 16_384
 COMMAND_S = 30.0
 BYE_S = 2.0
+# Half of the time in which calls must end when the client fails.
+CLOSE_S = 1.0
 # Failures of a transport before the next is tried: one that never worked, and one that did.
 REFUSALS, REFUSALS_WORKED = 2, 5
 # A connection that lasted this long resets the backoff.
@@ -189,7 +191,7 @@ class Session:
     @staticmethod
     async def _close(link: Transport) -> None:
         try:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(CLOSE_S):
                 await link.close()
         except (TimeoutError, OSError):
             pass
