@@ -121,7 +121,7 @@ function visit(args, signal) {
     async act(what, said, again) {
       try {
         const answer = await what();
-        note(typeof said === 'function' ? said(answer) : said);
+        if (said) note(typeof said === 'function' ? said(answer) : said);
         again?.();
         return answer;
       } catch (error) {

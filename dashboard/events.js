@@ -3,11 +3,10 @@ import { h, put, heading, link, badge, section, empty, code, filter, table, fact
 import { ago, count, moment, plural, span, text } from './format.js';
 import { call, get, part, post } from './server.js';
 import { more } from './channels.js';
-import { create, edit, remove, responseOf, rotate, test } from './subscription_form.js';
+import { attempts } from './attempts.js';
+import { create, edit, remove, rotate, test } from './subscription_form.js';
 
 const KINDS = { healthy: 'good', throttled: 'warn', failing: 'bad', disabled: 'plain' };
-// Attempts in the table; on a phone each takes several lines.
-const SHOWN = 25;
 const WHY = { asked: 'disabled by an operator', gone: 'the endpoint answered 410 Gone', failing: 'it failed for too long' };
 const health = (one) => badge(one.health, KINDS[one.health] ?? 'plain');
 
@@ -85,15 +84,16 @@ export function subscription(visit) {
   const switchIt = (on) => visit.act(() => post(`${path}/${on ? 'enable' : 'disable'}`, {}), on ? 'Enabled.' : 'Disabled. Events are kept.', again);
   let report;
   const button = (label, act) => h('button', { onclick: act }, label);
+  const now = button('Retry now', () => visit.act(() => post(`${path}/enable`, {}), 'Retrying.', again));
   const actions = [
-    turn,
+    turn, now,
     button('Send a test', () => test(visit, path)),
     button('Replay …', () => replay(visit, path, again)),
     button('Edit …', () => report && edit(visit, path, report, again)),
     button('Replace secret …', () => rotate(visit, path, name, again)),
     button('Delete …', () => report && remove(visit, path, report)),
   ];
-  const tries = attempts(again);
+  const tries = attempts(visit, path, again);
   visit.draw(heading(name, sub, ...actions), queue, section('In flight', way), section('Attempts', tries.nodes), section('Dead letters', dead), section('Settings', what));
   const parked = table('Dead letters', [
     { name: 'Seq', cell: ({ seq, id }) => h('span', { title: id }, count(seq)) },
@@ -112,6 +112,7 @@ export function subscription(visit) {
     const off = report.health === 'disabled';
     put(sub, health(report), ` ${off ? WHY[report.why] ?? '' : last(report.last)}`);
     turn.textContent = off ? 'Enable' : 'Disable';
+    now.hidden = !['failing', 'throttled'].includes(report.health);
     turn.onclick = () => switchIt(off);
     put(queue, facts([
       ['Queued', plural(report.queued, 'event')],
@@ -138,40 +139,6 @@ export function subscription(visit) {
       ['Created', moment(report.created_at)],
     ]));
   });
-}
-
-/** The last attempts, with a filter; a row shows the response of the endpoint. */
-function attempts(again) {
-  let [failed, wanted, found] = [false, '', []];
-  const list = table('Attempts', [
-    { name: 'Number', cell: (one) => h('button', { class: 'link', 'aria-label': `Response to attempt ${one.number}`, onclick: () => ask(`Attempt ${one.number}`, responseOf(one), 'Done') }, count(one.number)) },
-    { name: 'Result', wide: true, cell: ({ outcome, error, status }) => [badge(outcome.replace('_', ' '), outcome === 'delivered' ? 'good' : 'bad'), ` ${error ?? status ?? ''}`] },
-    { name: 'Batch', number: true, cell: ({ batch }) => count(batch) },
-    { name: 'Seqs', cell: ({ first_seq: first, last_seq: end }) => `${count(first)} – ${count(end)}` },
-    { name: 'Took', number: true, cell: ({ duration_ms: ms }) => span(ms) },
-    { name: 'Began', still: true, cell: ({ at }) => ago(at) },
-    { name: 'Response', wide: true, cell: ({ body }) => body && h('code', {}, text(body, 80)) },
-  ], ({ number }) => number);
-  const below = h('div');
-  const show = () => {
-    const rows = found.filter((one) => [one.outcome, one.error ?? '', String(one.status ?? ''), one.url, one.body].some((part_) => part_.toLowerCase().includes(wanted)));
-    list.update(rows.slice(0, SHOWN));
-    list.node.hidden = !rows.length;
-    put(below, rows.length > SHOWN ? h('p', { class: 'end' }, `The newest ${SHOWN} of ${count(rows.length)} are shown; the filter searches all.`) : !rows.length && empty(wanted || failed ? 'No attempt matches the filter.' : 'There are no attempts yet.', 'An attempt is one request to the callback.'));
-  };
-  const box = filter('Attempts containing …', '', (value) => {
-    wanted = value.toLowerCase();
-    show();
-  });
-  const only = h('label', { class: 'check' }, h('input', { type: 'checkbox', onchange: (event) => {
-    failed = event.target.checked;
-    again();
-  } }), ' failed only');
-  const update = (all) => {
-    found = all;
-    show();
-  };
-  return { nodes: [h('div', { class: 'tools' }, box, only), list.node, below], query: () => ({ limit: 200, failed }), update };
 }
 
 const last = (attempt) => (attempt ? `last attempt ${ago(attempt.at)}: ${attempt.outcome.replace('_', ' ')}` : 'no attempts yet');

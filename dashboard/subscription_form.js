@@ -1,5 +1,6 @@
 // Dialogs that create, change, test and delete a subscription.
-import { h, ask, code, empty } from './dom.js';
+import { exchange } from './attempts.js';
+import { h, ask, code } from './dom.js';
 import { plural } from './format.js';
 import { call, part, post } from './server.js';
 
@@ -51,15 +52,8 @@ export async function remove(visit, path, report) {
   if (form) await visit.act(() => call('DELETE', path), 'Deleted.', () => (location.hash = '#/subscriptions'));
 }
 
-/** Sends a test event and shows what the endpoint answered. */
+/** Sends a test event and shows what was sent and what the endpoint answered. */
 export async function test(visit, path) {
   const attempt = await visit.act(() => call('POST', `${path}/test`, { wait: 60_000 }), (found) => (found.outcome === 'delivered' ? 'The endpoint accepted the test event.' : `The test failed: ${found.error}.`));
-  if (attempt) await ask('Test event', [responseOf(attempt)], 'Done');
+  if (attempt) await ask('Test event', exchange(attempt), 'Done');
 }
-
-/** What an endpoint answered. */
-export const responseOf = (attempt) => [
-  h('p', {}, `${attempt.url}, ${attempt.duration_ms} ms: ${attempt.error ?? attempt.status}`),
-  Object.entries(attempt.headers).length > 0 && code(Object.entries(attempt.headers).map(([name, value]) => `${name}: ${value}`).join('\n')),
-  attempt.body ? code(attempt.body + (attempt.body_truncated ? ' …' : '')) : empty('The response had no body.'),
-];

@@ -265,7 +265,7 @@ def test_assets_have_security_headers(empty, where, kind):
 def test_attempts_are_shown_in_words_and_filtered(browser):
     with Tavern.dev("[events]\nbackoff_min_ms = 20\nbackoff_max_ms = 100\n") as server, SampleData(server) as sample:
         with Endpoint(script(Answer(500, body=b"database is down"))) as endpoint:
-            good(sample.api.put("/v1/subscriptions/shop", json={"topics": ["orders"], "callback": endpoint.url, "timeout_ms": 0}))
+            good(sample.api.put("/v1/subscriptions/shop", json={"topics": ["orders"], "callback": endpoint.url, "timeout_ms": 0, "headers": {"x-shop": "secret"}}))
             good(sample.api.post("/v1/topics/orders/events", json={"type": "create"}))
             endpoint.got([1])
             browser.open(server, "#/subscriptions/shop")
@@ -275,7 +275,9 @@ def test_attempts_are_shown_in_words_and_filtered(browser):
             browser.click("label.check input")
             browser.wait("document.querySelectorAll('table[aria-label=Attempts] tbody tr').length === 1")
             browser.click("table[aria-label=Attempts] tbody button")
-            browser.sees("database is down", "#sheet")
+            for said in ("database is down", f"POST {endpoint.url}", "webhook-signature: v1,", "x-shop: (hidden)", '"type": "create"'):
+                browser.sees(said, "#sheet")
+            assert "secret" not in browser.text("#sheet")
             browser.click("#sheet button.main")
             browser.fill("input[placeholder^=Attempts]", "refused")
             browser.sees("No attempt matches the filter")
@@ -345,4 +347,17 @@ def test_a_subscription_is_created_tested_changed_and_deleted(browser):
         browser.click("#sheet button.main")
         browser.sees("There are no subscriptions yet")
         assert sample.api.get("/v1/subscriptions").json()["subscriptions"] == []
+        browser.leave()
+
+
+def test_a_failing_subscription_is_retried_now(browser):
+    with Tavern.dev("[events]\nbackoff_min_ms = 600000\nbackoff_max_ms = 600000\n") as server, SampleData(server) as sample, Endpoint(script(Answer(500))) as endpoint:
+        good(sample.api.put("/v1/subscriptions/shop", json={"topics": ["orders"], "callback": endpoint.url, "timeout_ms": 0}))
+        good(sample.api.post("/v1/topics/orders/events", json={"type": "create"}))
+        browser.open(server, "#/subscriptions/shop")
+        browser.sees("failing")
+        browser.click("main .actions button:text-is('Retry now')")
+        browser.sees("healthy")
+        browser.wait("document.querySelector('main .actions button:nth-child(2)').hidden")
+        endpoint.got([1])
         browser.leave()

@@ -116,6 +116,28 @@ def test_an_answer_of_500_is_stored_with_its_body(quick, key, api, topic, name):
     assert "hidden" not in json.dumps(attempts(api, name))
 
 
+def test_one_attempt_shows_the_request_that_was_sent(quick, key, api, topic, name):
+    with Endpoint(script(Answer(500))) as endpoint:
+        secrets = {"headers": {"X-Shop": "hidden-value"}, "format": "routemaster", "uuid": "hidden-user"}
+        put(api, name, topics=[topic], callback=endpoint.url, timeout_ms=0, **secrets)
+        publish(api, topic, [{"type": "a", "url": "https://x/1"}, {"type": "b", "url": "https://x/2"}])
+        first_attempt(api, name)
+        posted = endpoint.posted(1)[0]
+        answer = api.get(f"/v1/subscriptions/{name}/attempts/1")
+        assert answer.status_code == 200, answer.text
+        request = answer.json()["request"]
+        assert request["body"].encode() == posted.raw and request["bytes"] == len(posted.raw) and request["format"] == "routemaster"
+        assert request["headers"]["x-shop"] == request["headers"]["authorization"] == "(hidden)"
+        sent = {name: value for name, value in request["headers"].items() if value != "(hidden)"}
+        assert sent.items() <= {name.lower(): value for name, value in posted.headers.items()}.items() and "webhook-signature" in sent
+        assert "hidden-" not in answer.text and "ranges" not in answer.text
+        assert "body" not in first_attempt(api, name)["request"], "not in the list"
+        printed = quick.run("events", "attempts", name, "--number", "1", "--url", quick.url, "--key", key)
+        assert printed.returncode == 0 and "x-shop: (hidden)" in printed.stdout and "https://x/2" in printed.stdout, printed
+        assert code(api.get(f"/v1/subscriptions/{name}/attempts/99")) == (404, "not_found")
+        assert code(api.get(f"/v1/subscriptions/{name}/attempts/x")) == (400, "bad_request")
+
+
 def test_a_refused_connection(quick, key, api, topic, name):
     put(api, name, topics=[topic], callback=f"http://127.0.0.1:{free_port()}/hook", timeout_ms=0)
     publish(api, topic, {"type": "a"})

@@ -66,7 +66,7 @@ pub use api::{
     Api, ApiChannels, ApiKeys, ApiParties, ApiSubscriptions, ApiTopics, ApiUsers, BanSummary, ClusterNumbers,
     ConnectionNumbers, CreatedKey, DeadLetter, DeliveryAttempt, DisconnectOptions, EventsPublished,
     KeySummary, NewEvent, NodeNumbers, PublishRefusal, Published, Pulled, ReachedSessions, ReplayFrom,
-    Replayed, ServerStats, SessionSummary, SessionsOfUser, Subscription, SubscriptionPut,
+    Replayed, SentRequest, ServerStats, SessionSummary, SessionsOfUser, Subscription, SubscriptionPut,
     SubscriptionSettings, TicketResult, Topic, UserChannel, UserClient, UserPage, UserReport, UserSummary,
 };
 pub use auth::Auth;

@@ -18,7 +18,7 @@ pub use control::{
 pub use keys::{CreatedKey, KeySummary};
 pub use parties::TicketResult;
 pub use subscriptions::{
-    DeadLetter, DeliveryAttempt, Pulled, ReplayFrom, Replayed, Subscription, SubscriptionPut,
+    DeadLetter, DeliveryAttempt, Pulled, ReplayFrom, Replayed, SentRequest, Subscription, SubscriptionPut,
     SubscriptionSettings,
 };
 pub use topics::{EventsPublished, NewEvent, Topic};

@@ -153,6 +153,24 @@ pub struct DeliveryAttempt {
     pub headers: BTreeMap<String, String>,
     /// The first 2 KiB of the response.
     pub body: String,
+    /// What was sent.
+    pub request: SentRequest,
+    /// Members that this version of the client does not know.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// The request of an attempt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SentRequest {
+    /// Its headers; values that may be credentials are hidden.
+    pub headers: BTreeMap<String, String>,
+    /// The size of the body.
+    pub bytes: u64,
+    /// The first 16 KiB of the body. None: in a list, or when its events are no longer in the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
     /// Members that this version of the client does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,
@@ -289,6 +307,12 @@ impl ApiSubscriptions<'_> {
         let path = ["subscriptions", name, "attempts"];
         let request = ApiRequest::new("GET", &path).query("limit", limit).query("failed", failed_only);
         self.api.call::<Attempts>(request).await.map(|found| found.attempts)
+    }
+
+    /// One of the last attempts, with the request that was sent.
+    pub async fn attempt(&self, name: &str, number: u64) -> Result<DeliveryAttempt, Error> {
+        let path = ["subscriptions", name, "attempts", &number.to_string()];
+        self.api.call(ApiRequest::new("GET", &path)).await
     }
 
     /// Sends a test event to the callback of a subscription and returns what the endpoint answered.

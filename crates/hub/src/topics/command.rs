@@ -94,6 +94,11 @@ pub enum TopicCommand {
         name: Arc<str>,
         filter: AttemptFilter,
     },
+    /// One stored attempt, with the body that it sent.
+    ShowAttempt {
+        name: Arc<str>,
+        number: u64,
+    },
     /// Enables or disables a subscription.
     SwitchSubscription {
         name: Arc<str>,
@@ -197,6 +202,7 @@ pub enum TopicReply {
         /// The number before which the next page begins.
         next: Option<u64>,
     },
+    Attempt(Box<AttemptRecord>),
     DeadLetters {
         letters: Vec<DeadLetterRecord>,
         next: Option<u64>,

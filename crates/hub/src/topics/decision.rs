@@ -1,7 +1,7 @@
 //! Topic commands and the steps of retention as decisions of the transaction driver. Must hold: a refused command writes
 //! nothing.
 
-use super::attempts::ListAttempts;
+use super::attempts::{ListAttempts, ShowAttempt};
 use super::browse::BrowseTopic;
 use super::command::{TopicCaller, TopicCommand};
 use super::dead_letters::{ListDeadLetters, RetryDeadLetters};
@@ -49,6 +49,7 @@ pub(super) enum TopicTask {
     DeleteSubscription(DeleteSubscription),
     RotateSecret(RotateSecret),
     ListAttempts(ListAttempts),
+    ShowAttempt(ShowAttempt),
     Switch(Switch),
     Pull(Pull),
     Replay(Replay),
@@ -95,6 +96,9 @@ impl TopicTask {
             TopicCommand::ListAttempts { name, filter } => {
                 TopicTask::ListAttempts(ListAttempts::new(name, filter))
             }
+            TopicCommand::ShowAttempt { name, number } => {
+                TopicTask::ShowAttempt(ShowAttempt::new(name, number))
+            }
             TopicCommand::SwitchSubscription { name, on } => TopicTask::Switch(Switch { name, on }),
             TopicCommand::Pull { name, after, limit, .. } => {
                 TopicTask::Pull(Pull::new(name, after, limit, None))
@@ -138,6 +142,7 @@ impl TopicTask {
             TopicTask::DeleteSubscription(task) => task.decide(context, facts, caller),
             TopicTask::RotateSecret(task) => task.decide(context, facts, caller),
             TopicTask::ListAttempts(task) => task.decide(context, facts, caller),
+            TopicTask::ShowAttempt(task) => task.decide(context, facts, caller),
             TopicTask::Switch(task) => task.decide(context, facts, caller),
             TopicTask::Pull(task) => task.decide(context, facts, caller),
             TopicTask::Replay(task) => task.decide(context, facts, caller),

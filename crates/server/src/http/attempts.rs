@@ -28,6 +28,12 @@ pub fn list(parts: &Parts, name: &str) -> Result<TopicCommand, Refusal> {
     Ok(TopicCommand::ListAttempts { name: name.into(), filter })
 }
 
+/// `GET /v1/subscriptions/{name}/attempts/{number}`.
+pub fn show(name: &str, number: &str) -> Result<TopicCommand, Refusal> {
+    let wrong = |_| Refusal::new(Code::BadRequest, format!("{number:?} is not the number of an attempt"));
+    Ok(TopicCommand::ShowAttempt { name: name.into(), number: number.parse().map_err(wrong)? })
+}
+
 /// `GET /v1/topics/{topic}/events`.
 pub fn browse(parts: &Parts, topic: &str) -> Result<TopicCommand, Refusal> {
     let after = Query::of(parts)?.number("after", 0..=u64::MAX)?.unwrap_or(0);

@@ -7,7 +7,7 @@ use http::{Extensions, Method};
 use tavern_wire::error::{Code, Refusal};
 
 /// `{}` stands for one segment, a final `*` for any rest.
-pub const ROUTES: [(&str, &[&str]); 70] = [
+pub const ROUTES: &[(&str, &[&str])] = &[
     ("/", &["GET"]),
     ("/app/{}", &["GET"]),
     ("/apps/*", &["GET", "POST"]),
@@ -53,6 +53,7 @@ pub const ROUTES: [(&str, &[&str]); 70] = [
     ("/v1/subscriptions", &["GET"]),
     ("/v1/subscriptions/{}", &["GET", "PUT", "DELETE"]),
     ("/v1/subscriptions/{}/attempts", &["GET"]),
+    ("/v1/subscriptions/{}/attempts/{}", &["GET"]),
     ("/v1/subscriptions/{}/dead-letters", &["GET"]),
     ("/v1/subscriptions/{}/dead-letters/retry", &["POST"]),
     ("/v1/subscriptions/{}/disable", &["POST"]),

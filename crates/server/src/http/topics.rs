@@ -90,6 +90,7 @@ pub async fn answer(
         }
         ("GET", ["subscriptions", name, "events"]) => return pull(api, parts, holder, caller, name).await,
         ("GET", ["subscriptions", name, "attempts"]) => attempts::list(parts, name)?,
+        ("GET", ["subscriptions", name, "attempts", number]) => attempts::show(name, number)?,
         ("POST", ["subscriptions", name, "rotate"]) => attempts::rotate(name, body)?,
         ("POST", ["subscriptions", name, "test"]) => return attempts::test(api, caller, name).await,
         ("POST", ["subscriptions", name, "replay"]) => {
@@ -147,6 +148,7 @@ fn shown(api: &HttpApi, caller: &TopicCaller, reply: &TopicReply) -> Result<Http
         TopicReply::Attempts { attempts, next } => {
             typed(&AttemptList { attempts, next: next.map(|number| number.to_string()) })
         }
+        TopicReply::Attempt(attempt) => typed(attempt),
         TopicReply::Replayed { from_seq, rewound } => {
             typed(&ReplayReport { from_seq: *from_seq, rewound: *rewound })
         }

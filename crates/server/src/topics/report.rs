@@ -8,7 +8,8 @@ use tavern_wire::json::api::{
 };
 use tavern_wire::record::{DeadLetterRecord, SubscriptionSettings};
 
-const HIDDEN: &str = "(hidden)";
+/// Shown in place of a value that may be a credential.
+pub const HIDDEN: &str = "(hidden)";
 
 pub fn topic(topic: &TopicState) -> TopicReport<'_> {
     TopicReport {

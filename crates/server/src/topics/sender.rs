@@ -3,6 +3,7 @@
 
 use super::SERVER_OWNER;
 use super::attempt_span::AttemptSpan;
+use super::report::HIDDEN;
 use crate::config::{Config, ServerMode};
 use crate::metrics::{MetricKind, MetricSource, Series};
 use crate::traces::Tracer;
@@ -12,7 +13,8 @@ use crate::webhook::{
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::delivery::{BatchReason, DeliveryOutcome, EndpointReply};
@@ -21,7 +23,7 @@ use tavern_hub::topics::delivery::{AttemptAnswer, AttemptEntry, AttemptRequest, 
 use tavern_store::{Clock, LogEntry};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::event::{BatchFormat, stored};
-use tavern_wire::record::{AttemptRecord, SubscriptionSettings};
+use tavern_wire::record::{AttemptRecord, SentRequest, SubscriptionSettings};
 use tokio::sync::Semaphore;
 
 /// Tests in progress at once.
@@ -107,7 +109,8 @@ impl BatchSender {
             events: vec![AttemptEntry::Event { seq: 0, entry }],
         };
         let AttemptAnswer { reply, exchange } = self.post(&post, now.ms() / 1_000).await;
-        let record = exchange.record(clock.now(), &reply);
+        let mut record = exchange.record(clock.now(), &reply);
+        record.request.show_body(&post.body());
         Ok(AttemptRecord { attempt: 1, reason: TEST_TYPE.into(), events: 1, ..record })
     }
 
@@ -126,14 +129,17 @@ impl BatchSender {
         let url = shown_url(target.uri());
         let body = bytes::Bytes::from(post.body());
         let mut headers = headers(post, now_s, &body);
+        let mut request =
+            SentRequest { bytes: body.len() as u64, format: subscription.format, ..SentRequest::default() };
         let span = AttemptSpan::begin(self.tracer.as_ref(), post);
         headers.extend(span.header());
         if subscription.format == BatchFormat::Pusher && *subscription.owner == *SERVER_OWNER {
             let signer = self.signer.as_ref();
             headers.extend(signer.into_iter().flat_map(|signer| signer.headers(&subscription.name, &body)));
         }
-        let WebhookAnswer { mut reply, status, took, detail, kept } =
-            self.sender.post(&webhook::WebhookRequest { target, headers, body }).await;
+        let posted = webhook::WebhookRequest { target, headers, body };
+        request.headers = shown_headers(subscription, &posted.sent_headers());
+        let WebhookAnswer { mut reply, status, took, detail, kept } = self.sender.post(&posted).await;
         if let Some((_, histogram)) = self.durations.iter().find(|(known, _)| *known == reply.outcome) {
             histogram.observe_shared(took.as_micros() as u64);
         }
@@ -144,7 +150,8 @@ impl BatchSender {
             reply.error = Some(detail.into());
         }
         let KeptResponse { headers, body, truncated } = kept;
-        let exchange = HttpExchange { url, status, duration_ms, headers, body, body_truncated: truncated };
+        let exchange =
+            HttpExchange { url, status, duration_ms, headers, body, body_truncated: truncated, request };
         AttemptAnswer { reply, exchange }
     }
 }
@@ -166,6 +173,20 @@ impl MetricSource for BatchSender {
 fn shown_url(uri: &http::Uri) -> Arc<str> {
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     format!("{}://{authority}{}", uri.scheme_str().unwrap_or("http"), uri.path()).into()
+}
+
+/// Headers as an operator may see them. Must hold: no credential is shown. Those of the subscription may contain one.
+fn shown_headers(subscription: &SubscriptionSettings, headers: &HeaderMap) -> BTreeMap<String, String> {
+    let own =
+        |name: &HeaderName| subscription.headers.keys().any(|own| own.eq_ignore_ascii_case(name.as_str()));
+    let shown = |(name, value): (&HeaderName, &HeaderValue)| {
+        let text = match name == AUTHORIZATION || own(name) {
+            true => HIDDEN.into(),
+            false => String::from_utf8_lossy(value.as_bytes()),
+        };
+        (name.as_str().to_owned(), text.into_owned())
+    };
+    headers.iter().map(shown).collect()
 }
 
 fn headers(post: &AttemptRequest, now_s: u64, body: &[u8]) -> Vec<(HeaderName, HeaderValue)> {

@@ -91,6 +91,13 @@ pub struct WebhookRequest {
     pub body: Bytes,
 }
 
+impl WebhookRequest {
+    /// All headers as they are sent, but those that frame and route the request.
+    pub fn sent_headers(&self) -> HeaderMap {
+        request(self).into_parts().0.headers
+    }
+}
+
 pub struct WebhookSender {
     client: Client<Connector, Full<Bytes>>,
     request_timeout: Duration,

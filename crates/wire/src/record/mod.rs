@@ -9,7 +9,7 @@ pub use ban::{BAN, BANS, BANS_ALL, read_ban, read_ban_count, write_ban, write_ba
 pub use party::{
     MEMBERSHIP, NEXT, PARTIES, PARTY, read_membership, read_party, write_membership, write_party,
 };
-pub use progress::{read_progress, write_progress};
+pub use progress::{StoredRange, read_progress, write_progress};
 
 use crate::json::event::BatchFormat;
 use serde::{Deserialize, Serialize};
@@ -202,6 +202,34 @@ pub struct AttemptRecord {
     /// The beginning of the response.
     pub body: String,
     pub body_truncated: bool,
+    #[serde(default)]
+    pub request: SentRequest,
+}
+
+/// The most of the body of a request that is shown.
+const SHOWN_BODY_BYTES: usize = 16 * 1024;
+
+/// What an attempt sent. Its body is not stored but rebuilt from the log, when one attempt is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentRequest {
+    /// Without the values that may be credentials.
+    pub headers: BTreeMap<String, String>,
+    pub format: BatchFormat,
+    /// The size of the body.
+    pub bytes: u64,
+    /// The entries of the body; only in the store.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<StoredRange>,
+    /// The beginning of the body.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+}
+
+impl SentRequest {
+    /// Shows the beginning of the body.
+    pub fn show_body(&mut self, body: &[u8]) {
+        self.body = Some(String::from_utf8_lossy(&body[..body.len().min(SHOWN_BODY_BYTES)]).into_owned());
+    }
 }
 
 #[derive(Debug, thiserror::Error)]

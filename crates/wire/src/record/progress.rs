@@ -37,7 +37,7 @@ struct StoredAttempt {
 }
 
 /// Number and position.
-#[derive(Clone, Copy, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct StoredMark(u64, u64);
 
 #[derive(Serialize, Deserialize)]
@@ -51,8 +51,9 @@ struct StoredBatch {
     suspect: bool,
 }
 
-#[derive(Serialize, Deserialize)]
-struct StoredRange {
+/// A range of the entries of a batch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredRange {
     after: StoredMark,
     first: u64,
     last: u64,
@@ -131,16 +132,21 @@ fn mark(stored_mark: StoredMark) -> LogMark {
     LogMark { seq: stored_mark.0, position: stored_mark.1 }
 }
 
+impl StoredRange {
+    pub fn of(run: &EntryRange) -> StoredRange {
+        StoredRange { after: stored_mark(run.after), first: run.first, last: run.last, gap: run.gap }
+    }
+
+    pub fn range(&self) -> Result<EntryRange, RecordError> {
+        let run = EntryRange { after: mark(self.after), first: self.first, last: self.last, gap: self.gap };
+        (run.first <= run.last && run.after.seq < run.first).then_some(run).ok_or(RecordError::Run)
+    }
+}
+
 fn stored_batch(batch: &Batch) -> StoredBatch {
-    let run = |run: &EntryRange| StoredRange {
-        after: stored_mark(run.after),
-        first: run.first,
-        last: run.last,
-        gap: run.gap,
-    };
     StoredBatch {
         number: batch.number,
-        runs: batch.ranges.iter().map(run).collect(),
+        runs: batch.ranges.iter().map(StoredRange::of).collect(),
         reason: batch.reason.as_str().to_owned(),
         accepted: batch.accepted.ms(),
         attempts: batch.attempts,
@@ -150,14 +156,9 @@ fn stored_batch(batch: &Batch) -> StoredBatch {
 }
 
 fn batch(stored: StoredBatch) -> Result<Batch, RecordError> {
-    let run = |stored: StoredRange| {
-        let run =
-            EntryRange { after: mark(stored.after), first: stored.first, last: stored.last, gap: stored.gap };
-        (run.first <= run.last && run.after.seq < run.first).then_some(run).ok_or(RecordError::Run)
-    };
     Ok(Batch {
         number: stored.number,
-        ranges: stored.runs.into_iter().map(run).collect::<Result<_, _>>()?,
+        ranges: stored.runs.iter().map(StoredRange::range).collect::<Result<_, _>>()?,
         reason: BatchReason::parse(&stored.reason).ok_or(RecordError::Word)?,
         accepted: Time(stored.accepted),
         attempts: stored.attempts,

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use tavern_domain::Time;
 use tavern_domain::delivery::Batch;
 use tavern_store::{Document, DocumentKey, Row};
-use tavern_wire::record::{self, ATTEMPT, AttemptRecord};
+use tavern_wire::record::{self, ATTEMPT, AttemptRecord, StoredRange};
 
 #[derive(Default)]
 pub(super) struct UnsavedAttempts(VecDeque<AttemptRecord>);
@@ -35,6 +35,8 @@ impl UnsavedAttempts {
 /// The attempt that ended now.
 pub(super) fn attempt(number: u64, now: Time, batch: &Batch, answer: &AttemptAnswer) -> AttemptRecord {
     let AttemptAnswer { reply, exchange } = answer;
+    let mut record = exchange.record(now, reply);
+    record.request.ranges = batch.ranges.iter().map(StoredRange::of).collect();
     AttemptRecord {
         number,
         batch: batch.number,
@@ -43,6 +45,6 @@ pub(super) fn attempt(number: u64, now: Time, batch: &Batch, answer: &AttemptAns
         events: batch.entries(),
         first_seq: batch.first_seq(),
         last_seq: batch.last_seq(),
-        ..exchange.record(now, reply)
+        ..record
     }
 }

@@ -14,7 +14,7 @@ mod subscriptions;
 mod worker;
 
 pub use lease::DELIVERY;
-pub use post::{AttemptAnswer, AttemptEntry, AttemptRequest, DeliveryNotice, HttpExchange};
+pub use post::{AttemptAnswer, AttemptEntry, AttemptRequest, DeliveryNotice, HttpExchange, batch_body};
 pub use shared::{DeliveryEffects, DeliverySettings};
 pub use worker::DeliveryWorker;
 

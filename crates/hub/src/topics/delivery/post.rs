@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::delivery::{BatchReason, DeliveryEffect, DeliveryOutcome, DisabledReason, EndpointReply};
 use tavern_store::LogEntry;
-use tavern_wire::json::event::{BatchEntry, BatchEvent, shown_id};
-use tavern_wire::record::{AttemptRecord, SubscriptionSettings};
+use tavern_wire::json::event::{BatchEntry, BatchEvent, BatchFormat, shown_id};
+use tavern_wire::record::{AttemptRecord, SentRequest, SubscriptionSettings};
 
 /// An attempt that the driver must make and answer exactly once.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct AttemptAnswer {
     pub exchange: HttpExchange,
 }
 
-/// What the sender saw of the endpoint, for the operator.
+/// What the sender sent and saw of the endpoint, for the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpExchange {
     /// Scheme, host and path.
@@ -41,6 +41,8 @@ pub struct HttpExchange {
     /// The start of the response body.
     pub body: String,
     pub body_truncated: bool,
+    /// Without the entries of the body.
+    pub request: SentRequest,
 }
 
 impl From<EndpointReply<String>> for AttemptAnswer {
@@ -62,6 +64,7 @@ impl HttpExchange {
             headers: self.headers.clone(),
             body: self.body.clone(),
             body_truncated: self.body_truncated,
+            request: self.request.clone(),
             ..AttemptRecord::default()
         }
     }
@@ -157,11 +160,15 @@ impl AttemptRequest {
 
     /// The body; identical at every attempt.
     pub fn body(&self) -> Vec<u8> {
-        let ids: Vec<Cow<'_, str>> = self.events.iter().map(AttemptEntry::id).collect();
-        let pieces: Vec<BatchEntry<'_>> =
-            self.events.iter().zip(&ids).map(|(event, id)| event.piece(id)).collect();
-        self.subscription.format.batch(&self.subscription.name, &pieces)
+        batch_body(&self.subscription.name, self.subscription.format, &self.events)
     }
+}
+
+/// The body of a batch of these entries.
+pub fn batch_body(subscription: &str, format: BatchFormat, events: &[AttemptEntry]) -> Vec<u8> {
+    let ids: Vec<Cow<'_, str>> = events.iter().map(AttemptEntry::id).collect();
+    let pieces: Vec<BatchEntry<'_>> = events.iter().zip(&ids).map(|(event, id)| event.piece(id)).collect();
+    format.batch(subscription, &pieces)
 }
 
 impl AttemptEntry {

@@ -4,6 +4,7 @@
 use super::super::options::ServerOptions;
 use super::super::table::{columns, plain};
 use super::super::{block_on, moment, print_line};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use tavern_client::DeliveryAttempt;
 use tavern_domain::Time;
@@ -23,6 +24,9 @@ pub struct AttemptsArgs {
     /// At most this many, the newest first
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
     limit: u64,
+    /// Only the attempt with this number, with the request that was sent
+    #[arg(long, value_name = "N", conflicts_with_all = ["failed", "limit"])]
+    number: Option<u64>,
     /// JSON instead of a table, with headers and the beginning of the response
     #[arg(long)]
     json: bool,
@@ -40,7 +44,14 @@ pub struct TestArgs {
 }
 
 pub fn list(args: AttemptsArgs) -> anyhow::Result<ExitCode> {
-    let AttemptsArgs { server, name, failed, limit, json } = args;
+    let AttemptsArgs { server, name, failed, limit, number, json } = args;
+    if let Some(number) = number {
+        let attempt = block_on(async move {
+            Ok(server.api_with_key("subscriptions")?.subscriptions().attempt(&name, number).await?)
+        })?;
+        print_line(&if json { serde_json::to_string(&attempt)? } else { exchange(&attempt) })?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let attempts = block_on(async move {
         Ok(server.api_with_key("subscriptions")?.subscriptions().attempts(&name, failed, limit).await?)
     })?;
@@ -82,15 +93,38 @@ fn result(attempt: &DeliveryAttempt) -> String {
     }
 }
 
+/// The request and the response of one attempt.
+fn exchange(attempt: &DeliveryAttempt) -> String {
+    let head = |headers: &BTreeMap<String, String>| -> String {
+        headers.iter().map(|(name, value)| format!("{name}: {}\n", plain(value))).collect()
+    };
+    let DeliveryAttempt { request, number, url, duration_ms, .. } = attempt;
+    let gone = || format!("({} bytes, which are no longer in the log)", request.bytes);
+    let sent = request.body.as_deref().map_or_else(gone, plain);
+    format!(
+        "attempt {number} at {}, {duration_ms} ms: {}\n\nPOST {}\n{}\n{sent}\n\n{}\n{}\n{}",
+        moment::show(Time(attempt.at)),
+        result(attempt),
+        plain(url),
+        head(&request.headers),
+        attempt.status.map_or("no response".to_owned(), |status| status.to_string()),
+        head(&attempt.headers),
+        plain(&attempt.body),
+    )
+    .trim_end()
+    .to_owned()
+}
+
 fn table(attempts: &[DeliveryAttempt], failed: bool) -> String {
     if attempts.is_empty() {
         return if failed { "no failed attempts" } else { "no attempts yet" }.to_owned();
     }
-    let head = ["TIME", "BATCH", "SEQS", "MS", "RESULT", "URL", "RESPONSE"];
+    let head = ["NUMBER", "TIME", "BATCH", "SEQS", "MS", "RESULT", "URL", "RESPONSE"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for attempt in attempts {
         let body: String = plain(&attempt.body).chars().take(SHOWN).collect();
         rows.push(vec![
+            attempt.number.to_string(),
             moment::show(Time(attempt.at)),
             attempt.batch.to_string(),
             format!("{}-{}", attempt.first_seq, attempt.last_seq),
