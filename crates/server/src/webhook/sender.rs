@@ -9,7 +9,7 @@ use super::failure;
 use super::resolve::{Resolver, SystemResolver};
 use super::target::WebhookTarget;
 use bytes::Bytes;
-use http::header::{self, HeaderName, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Extensions, Method, Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body as _, Incoming};
