@@ -12,8 +12,10 @@ use super::machine::{Date, Machine};
 use super::plan::{Case, Extent, Kind, Peer, TOPOLOGIES};
 use super::plot::{Chart, Group};
 use super::verdict::{Check, Sample, Samples, cpu, faults, kib, rate};
+use crate::figure;
 use crate::load::LoadResult;
-use crate::{cluster, events, figure, presence};
+
+const FAULTS: &str = "## Faults";
 
 /// A finished run.
 #[derive(Serialize)]
@@ -48,16 +50,9 @@ impl Run {
             fs::write(plots.join(format!("{name}.svg")), chart.svg())?;
         }
         let page = folder.join("RESULTS.md");
-        let mut text = self.page(&charts);
-        // What other programs measure stays.
         let earlier = fs::read_to_string(&page).unwrap_or_default();
-        for heading in [presence::HEADING, cluster::HEADING, events::HEADING] {
-            let section = figure::section_of(&earlier, heading);
-            if !section.is_empty() {
-                text = figure::with_section(&text, section);
-            }
-        }
-        fs::write(&page, text).with_context(|| format!("cannot write {}", page.display()))
+        fs::write(&page, with_other_sections(self.page(&charts), &earlier))
+            .with_context(|| format!("cannot write {}", page.display()))
     }
 
     fn page(&self, charts: &[(&'static str, Chart)]) -> String {
@@ -99,7 +94,7 @@ impl Run {
         }
         let faults = faults(&self.samples);
         if !faults.is_empty() {
-            out.push_str("\n## Faults\n\n");
+            out.push_str(&format!("\n{FAULTS}\n\n"));
             for fault in faults {
                 out.push_str(&format!("- {}\n", fault.lines().next().unwrap_or_default()));
             }
@@ -192,6 +187,16 @@ fn thousands_rest(label: &str) -> String {
     }
 }
 
+/// The new page with the sections of the earlier one that other programs measured.
+fn with_other_sections(mut page: String, earlier: &str) -> String {
+    for heading in earlier.lines().filter(|line| line.starts_with("## ") && *line != FAULTS) {
+        if !page.contains(&format!("\n{heading}\n")) {
+            page = figure::with_section(&page, figure::section_of(earlier, heading));
+        }
+    }
+    page
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::plan::plan;
@@ -238,6 +243,19 @@ mod tests {
             assert!(page.contains(&format!("](plots/{name})")), "{name}");
         }
         assert!(page.contains("| 1→1,000, 256 B, depth 16 |"));
+    }
+
+    #[test]
+    fn sections_of_other_programs_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let page = folder.path().join("RESULTS.md");
+        let tables = run().page(&[]);
+        fs::write(&page, format!("{tables}\n## Faults\n\n- lost\n\n## Parties\n\nfast\n")).unwrap();
+        run().write_page(folder.path()).unwrap();
+        let written = fs::read_to_string(&page).unwrap();
+        assert!(written.ends_with("\n\n## Parties\n\nfast\n"));
+        assert!(!written.contains("## Faults"), "those of an earlier run");
+        assert_eq!(written.matches("\n## Redis protocol").count(), 1);
     }
 
     #[test]
