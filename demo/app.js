@@ -7,6 +7,8 @@ import { Game } from '/demo/game.js';
 import { ConnectionCard } from '/demo/connection.js';
 import { PartyCard } from '/demo/party.js';
 import { Receiver } from '/demo/events.js';
+import { Frames } from '/demo/frames.js';
+import { dashboardKey, keyPart } from '/demo/links.js';
 
 const NAMES = ['ann', 'bob', 'cleo', 'dan', 'eve', 'finn', 'gus', 'hana', 'ines', 'joe'];
 // Stored per tab: a reload keeps the user, another tab may be another user.
@@ -16,6 +18,8 @@ const settings = fetch('/demo/settings.json').then((response) => response.json()
 const asked = new URLSearchParams(location.search).get('user') ?? sessionStorage.getItem(STORAGE_KEY);
 
 let over = false;
+
+if (dashboardKey()) for (const link of document.querySelectorAll('a[href="/"]')) link.href = `/${keyPart()}`;
 
 if (asked) enter(asked);
 else $('name').value = NAMES[Math.floor(Math.random() * NAMES.length)];
@@ -34,7 +38,8 @@ async function enter(name) {
   sessionStorage.setItem(STORAGE_KEY, name);
   $('welcome').hidden = true;
   $('refused').hidden = true;
-  const tavern = new Tavern(undefined, { user: name, statuses: true });
+  const frames = new Frames();
+  const tavern = new Tavern(undefined, { user: name, statuses: true, WebSocket: frames.WebSocket, fetch: frames.fetch });
   const lobby = tavern.channel('demo#lobby');
   const times = await settings;
   const me = { name, tavern, lobby, times };
@@ -54,6 +59,12 @@ async function enter(name) {
     $('refused').hidden = false;
     $('refused').textContent = `The session has ended: ${error.message}`;
     $('name').focus();
+  });
+
+  $('second').addEventListener('click', () => {
+    const other = NAMES.find((one) => one !== name && !me.people.isHere(one)) ?? `guest-${Date.now() % 10_000}`;
+    // Without an opener the window has a storage of its own, so it is another user.
+    open(`/demo?user=${encodeURIComponent(other)}${keyPart()}`, '_blank', 'noopener,popup,width=560,height=860');
   });
 
   $('you-title').textContent = name;

@@ -49,8 +49,8 @@ export class Chat {
     this.#painting = false;
     const log = $('log');
     const low = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
-    log.append(...this.#waiting.splice(0).map(row));
-    while (log.childElementCount > SHOWN_MAX) log.firstElementChild.remove();
+    $('said').append(...this.#waiting.splice(0).map(row));
+    while ($('said').childElementCount > SHOWN_MAX) $('said').firstElementChild.remove();
     if (low) log.scrollTop = log.scrollHeight;
   }
 }

@@ -49,6 +49,11 @@ export class Receiver {
     this.#abort.abort();
   }
 
+  /** The answer of a matchmaker. It is no event: it comes from a service. */
+  answered(text) {
+    this.#add([h('li', { class: 'answer' }, h('b', {}, 'Your matchmaker answered'), h('time', {}, time(Date.now())), h('span', {}, text))]);
+  }
+
   async #ask(wait) {
     const query = new URLSearchParams({ wait_ms: String(wait) });
     if (this.#after !== undefined) query.set('after', String(this.#after));
@@ -65,9 +70,14 @@ export class Receiver {
   }
 
   #show(events) {
+    this.#add(events.slice(-SHOWN_MAX).map(row));
+  }
+
+  /** Rows on top of the list, the last first. */
+  #add(rows) {
     const list = $('events');
     $('no-events')?.remove();
-    for (const event of events.slice(-SHOWN_MAX)) list.prepend(row(event));
+    list.prepend(...rows.reverse());
     while (list.childElementCount > SHOWN_MAX) list.lastElementChild.remove();
   }
 }
@@ -83,8 +93,8 @@ function row({ seq, topic, type, time: at, data }) {
 
 /** A short summary of an event. */
 function summaryText(data) {
-  const { user, channel, reason, members } = data ?? {};
-  const parts = [user, channel && `in ${channel}`, reason && `(${reason})`, Array.isArray(members) && members.join(', ')];
+  const { user, leader, channel, reason, members } = data ?? {};
+  const parts = [user, leader && `${leader} leads`, channel && `in ${channel}`, reason && `(${reason})`, Array.isArray(members) && members.join(', ')];
   return parts.filter((part) => typeof part === 'string').join(' ').slice(0, 120);
 }
 

@@ -1,5 +1,6 @@
 // A game is a channel that its players join. The lobby shows it through the user's presence state; followers get a status event.
 import { $, attempt, throttle } from '/demo/dom.js';
+import { placeText } from '/demo/words.js';
 
 const STORAGE_KEY = 'tavern demo game';
 
@@ -13,7 +14,12 @@ export class Game {
   }
 
   state() {
-    return { game: this.#channel?.name ?? null };
+    return { game: this.name ?? null };
+  }
+
+  /** The channel of the game; undefined outside one. */
+  get name() {
+    return this.#channel?.name;
   }
 
   /** Rejoins the game after a reload. */
@@ -51,11 +57,12 @@ export class Game {
   }
 
   #paint() {
-    const name = this.#channel?.name;
+    const { name } = this;
+    this.me.party?.redraw();
     $('play').textContent = name ? 'Leave the game' : 'Start a game';
     $('game').hidden = !name;
     if (!name) return;
-    $('game-title').textContent = name;
+    $('game-title').textContent = `You play in ${placeText(name)}`;
     $('players').textContent = `Playing: ${[...this.presence.users.keys()].sort().join(', ')}`;
   }
 }

@@ -1,10 +1,13 @@
 // The party card: invites, members, matchmaking.
 import { $, button, throttle, face, h, note, refill, seconds } from '/demo/dom.js';
+import { partyText } from '/demo/words.js';
 
 const BOT_TRIES = 10;
 const BOT_PAUSE_MS = 300;
 
 export class PartyCard {
+  /** The last answer of the matchmaker to this party: a sentence, and the channel of the match. */
+  #answer;
   #draw = throttle(() => this.#paint());
 
   constructor(me) {
@@ -20,9 +23,15 @@ export class PartyCard {
     party.on('accept', ({ user }) => chat.note(`${user} joined the party.`));
     party.on('decline', ({ user, reason }) => chat.note(`${user} did not join: ${reason}.`));
     party.on('leave', ({ user, reason }) => chat.note(`${user} left the party (${reason}).`));
-    party.on('disband', () => chat.note('The party has ended.'));
-    party.on('party_go', () => chat.note('The party is in the queue.'));
-    party.on('go_failed', ({ reason, missing }) => chat.note(`No match: ${reason ?? `missing ${(missing ?? []).join(', ')}`}.`));
+    party.on('disband', () => {
+      this.#answer = undefined;
+      chat.note('The party has ended.');
+    });
+    party.on('party_go', () => {
+      this.#answer = undefined;
+      chat.note('The party is in the queue.');
+    });
+    party.on('go_failed', ({ reason, missing }) => this.#answered(`No match: ${reason ?? `missing ${(missing ?? []).join(', ')}`}.`));
     party.on('party_matched', (event) => this.#matched(event));
     // Updates the countdown of invites.
     setInterval(() => me.tavern.party.invites.size && this.#paint(), 500);
@@ -52,9 +61,28 @@ export class PartyCard {
 
   #matched({ match, against }) {
     const others = Array.isArray(against) && against.length ? ` against ${against.join(', ')}` : '';
-    this.me.chat.note(`Matched: ${`${match}${others}`.slice(0, 200)}.`);
     const name = typeof match === 'string' && /^[\w-]{1,40}$/.test(match) ? `game#${match}` : undefined;
+    this.#answered(`Matched: ${`${match}${others}`.slice(0, 200)}.`, name);
     if (name) this.me.game.play(name).catch(() => {});
+  }
+
+  /** What the matchmaker said, in the chat, in this card and beside the events of services. */
+  #answered(text, game) {
+    this.#answer = { text, game };
+    this.me.chat.note(text);
+    this.me.receiver?.answered(text);
+    this.#draw();
+  }
+
+  /** Where the party is after the answer. */
+  #afterwards() {
+    const { text, game } = this.#answer;
+    if (!game) return `${text} You can go again.`;
+    return this.me.game.name === game ? `${text} You are in the match now.` : `${text} You have left the match; you can go again.`;
+  }
+
+  redraw() {
+    this.#draw();
   }
 
   #paint() {
@@ -63,7 +91,7 @@ export class PartyCard {
     for (const [id, { expires_at }] of party.invites) if (expires_at < now) party.invites.delete(id);
     const invites = [...party.invites.values()].map(({ party_id, user, expires_at }) => ({ party_id, user, left: seconds(expires_at - now) }));
     refill($('invites'), invites, () => invites.map((invite) => this.#invited(invite)));
-    refill($('party-body'), [party.current, this.me.name], () => (party.current ? this.#members(party.current) : this.#none()));
+    refill($('party-body'), [party.current, this.me.name, this.#answer, this.me.game.name], () => (party.current ? this.#members(party.current) : this.#none()));
     this.me.people?.redraw();
   }
 
@@ -94,7 +122,7 @@ export class PartyCard {
     const asked = pending.map(({ user }) => h('li', { class: 'leaving' }, face(user), h('div', { class: 'name' }, h('b', {}, user), h('small', {}, 'invited'))));
     return [
       h('ul', { class: 'rows' }, rows, asked),
-      h('p', { class: 'muted' }, `State: ${state}.`),
+      h('p', { class: 'muted', id: 'party-state' }, this.#answer && state === 'idle' ? this.#afterwards() : partyText(state)),
       h('div', { class: 'actions' },
         leads && state === 'idle' && button('Go together', () => party.go({ mode: 'practice' }), { class: 'main', 'data-act': 'go' }),
         leads && waits && button('Cancel', () => party.cancelGo(), { 'data-act': 'cancel' }),

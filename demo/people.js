@@ -1,5 +1,6 @@
 // The users in the lobby (presence) and followed users (statuses).
 import { $, button, throttle, face, h, refill, seconds, time } from '/demo/dom.js';
+import { activityText, changeText, placeText } from '/demo/words.js';
 
 const SHOWN_MAX = 100;
 
@@ -17,7 +18,7 @@ export class People {
     me.tavern.me.on('status', ({ user, status, change, channel }) => {
       if (!this.following.has(user)) return;
       this.statuses.set(user, status);
-      if (change && change !== 'none') me.chat.note(`${user}, whom you follow: ${change}${channel ? ` in ${channel}` : ''}`);
+      if (change && change !== 'none') me.chat.note(`${user}, whom you follow, ${changeText(change, channel)}.`);
       this.#draw();
     });
     setInterval(() => this.#deadlines.size && this.#paint(), 500);
@@ -58,7 +59,7 @@ export class People {
       }
       if (event.event === 'client_updated' && user !== name) {
         const game = gameOf(this.#presence.get(user));
-        chat.note(game ? `${user} plays ${game}.` : `${user} is back in the lobby.`);
+        chat.note(game ? `${user} plays in ${placeText(game)}.` : `${user} is back in the lobby.`);
       }
     }
     if (event.event === 'snapshot') this.#deadlines.clear();
@@ -91,10 +92,10 @@ export class People {
 
   #row({ user, tabs, game, leaving, left, follows, party }) {
     const own = user === this.me.name;
-    let text = game ? `plays ${game}` : 'in the lobby';
+    let text = game ? `plays in ${placeText(game)}` : 'in the lobby';
     if (leaving) text = left ? `connection lost; ${left} left to reconnect` : 'connection lost; may reconnect';
     else if (tabs > 1) text += `, ${tabs} tabs`;
-    const join = !own && game && button('Join', () => this.me.game.play(game), { class: 'link', 'data-act': `join ${user}`, 'aria-label': `Join ${user} in ${game}` });
+    const join = !own && game && button('Join', () => this.me.game.play(game), { class: 'link', 'data-act': `join ${user}`, 'aria-label': `Join ${user} in ${placeText(game)}` });
     return h(
       'li', { class: leaving ? 'leaving' : '', 'data-user': user }, face(user),
       h('div', { class: 'name' }, h('b', {}, user, own ? ' (you)' : ''), h('small', {}, text, join && ' · ', join)),
@@ -123,6 +124,10 @@ export class People {
     }
   }
 
+  isHere(user) {
+    return this.#presence?.users.has(user) ?? false;
+  }
+
   redraw() {
     this.#draw();
   }
@@ -137,6 +142,6 @@ function gameOf(entry) {
 function doing(status) {
   if (!status) return 'not seen yet';
   if (!status.online) return status.last_seen ? `offline, last seen ${time(status.last_seen)}` : 'offline';
-  const active = status.activities.filter(({ activity }) => activity !== 'online').map(({ activity, channel }) => (channel.startsWith('party#') ? activity : `${activity} in ${channel}`));
+  const active = status.activities.filter(({ activity }) => activity !== 'online').map(activityText);
   return `${status.leaving ? 'connection lost' : 'online'}${active.length ? `: ${active[0]}` : ''}`;
 }

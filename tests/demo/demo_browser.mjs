@@ -40,7 +40,7 @@ async function ask(page, expression) {
 }
 
 const acts = {
-  async open({ who, url, tab = who, width = 1280, height = 900, scheme = 'light', scale = 1, locale = 'en-GB' }) {
+  async open({ who, url, tab = who, width = 1280, height = 900, scheme = 'light', scale = 1, locale = 'en-GB', sockets = true }) {
     let context = contexts.get(who);
     if (!context) {
       context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, deviceScaleFactor: scale, locale });
@@ -49,6 +49,8 @@ const acts = {
       await context.addInitScript(() => {
         document.addEventListener('securitypolicyviolation', (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
       });
+      // Each attempt fails at once, as behind a proxy that refuses upgrades.
+      if (!sockets) await context.routeWebSocket(/./, (socket) => socket.close());
       contexts.set(who, context);
     }
     const page = attend(tab, await context.newPage());
@@ -82,6 +84,10 @@ const acts = {
   },
   sees: ({ tab, text, at, ms = WAIT }) => pages.get(tab).locator(at).getByText(text, { exact: false }).first().waitFor({ timeout: ms }),
   text: ({ tab, at }) => pages.get(tab).innerText(at),
+  async opens({ tab, at, opened }) {
+    const [page] = await Promise.all([pages.get(tab).context().waitForEvent('page'), pages.get(tab).click(at)]);
+    pages.set(opened, attend(opened, page));
+  },
   click: ({ tab, at }) => pages.get(tab).click(at),
   fill: ({ tab, at, text }) => pages.get(tab).fill(at, text),
   async press({ tab, keys }) {

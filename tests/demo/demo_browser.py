@@ -47,6 +47,12 @@ class Tab:
     def click(self, at):
         self.do("click", at=at)
 
+    def opens(self, at):
+        """The window that a click opens."""
+        opened = Tab(self.demo, self.who, f"{self.name}'s window")
+        self.do("opens", at=at, opened=opened.name)
+        return opened
+
     def fill(self, at, text):
         self.do("fill", at=at, text=text)
 

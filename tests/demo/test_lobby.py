@@ -34,9 +34,9 @@ def test_two_users_chat_follow_and_play(demo, lobby):
     bob.click('[data-user="ann"] [data-act="follow ann"]')
     bob.sees("online", at='[data-friend="ann"]')
     ann.click("#play")
-    bob.sees("plays game#", at='[data-user="ann"]')
-    bob.sees("in_game_channel in game#", at='[data-friend="ann"]')
-    bob.sees("ann, whom you follow: in_game_channel")
+    bob.sees("plays in game ", at='[data-user="ann"]')
+    bob.sees("online: playing in game ", at='[data-friend="ann"]')
+    bob.sees("ann, whom you follow, plays in game ")
     bob.click('[data-user="ann"] [data-act="join ann"]')
     ann.sees("ann, bob", at="#players")
     bob.click("#play")
@@ -51,7 +51,7 @@ def test_two_users_chat_follow_and_play(demo, lobby):
     for tab in (ann, bob):
         tab.sees("Matched: practice-1.")
         tab.sees("ann, bob", at="#players")
-    ann.sees("State: idle", at="#party")
+    ann.sees("You are in the match now.", at="#party-state")
 
     # Services receive the same events, numbered.
     ann.sees("party.go", at="#events")
@@ -94,10 +94,10 @@ def test_one_user_goes_into_a_match_with_the_practice_bot(demo, lobby):
 def test_second_tab_does_not_hide_the_game_of_a_user(demo, lobby):
     ann, bob = demo.open_user(lobby, "ann"), demo.open_user(lobby, "bob")
     bob.click("#play")
-    ann.sees("plays game#", at='[data-user="bob"]')
+    ann.sees("plays in game ", at='[data-user="bob"]')
     demo.open_user(lobby, "bob", tab="bob's second tab", who="bob")
     ann.sees("2 tabs", at='[data-user="bob"]')
-    assert "plays game#" in ann.text('[data-user="bob"]')
+    assert "plays in game " in ann.text('[data-user="bob"]')
     demo.quiet()
 
 
@@ -242,7 +242,7 @@ def test_a_party_enters_a_match(demo):
             tab.sees("practice-1")
             tab.sees("ann, bob", at="#players")
         ann.sees("party.go", at="#events")
-        ann.sees("State: idle", at="#party")
+        ann.sees("You are in the match now.", at="#party-state")
         bob.click('[data-act="leave"]')
         bob.sees("not in a party", at="#party")
         ann.sees("not in a party", at="#party")

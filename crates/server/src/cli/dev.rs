@@ -59,7 +59,11 @@ fn coloured_banner(config: &Config, token: &str, key: &str, colour: bool) -> Str
     let mut places = vec![
         // The key is in the fragment: browsers do not send that part.
         line("Dashboard", format!("{web}/#key={}", encoded(key)), "open it in a browser"),
-        line("Demo", format!("{web}/demo"), "a game lobby to try; the documentation is at /docs"),
+        line(
+            "Demo",
+            format!("{web}/demo#key={}", encoded(key)),
+            "a game lobby to try; the documentation is at /docs",
+        ),
         line("HTTP", web.clone(), "REST, SSE, long-poll"),
         line("WebSocket", format!("{socket}?user={USER}"), "any user name works in dev mode"),
     ];
@@ -160,6 +164,7 @@ mod tests {
         let key = config.admin_key.as_ref().unwrap().expose();
         for part in [
             &format!("http://127.0.0.1:7400/#key={key}"),
+            &format!("http://127.0.0.1:7400/demo#key={key}"),
             "ws://127.0.0.1:7400/v1/connect?user=ann",
             "redis-cli -h 127.0.0.1 -p 7401",
             "id 1, key dev, secret ",
