@@ -7,18 +7,19 @@ use crate::config::Config;
 use crate::health::NodeHealth;
 use crate::shard::Shards;
 use crate::shard::input::{HttpPublish, ShardInput};
-use crate::store_client::StoreClient;
+use crate::store_client::{StoreClient, StoreClientError};
 use crate::topics::TopicsApi;
 use anyhow::Context;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tavern_domain::HistoryStamp;
+use tavern_domain::{Channel, HistoryStamp};
 use tavern_engines::{SqlCall, SqlCalls};
 use tavern_hub::Node;
 use tavern_hub::topics::{SQL_PUBLISHER, TopicCaller, TopicCommand};
-use tavern_store::{Commit, NewHistoryMessage, Writer};
-use tavern_wire::error::Refusal;
+use tavern_store::{Commit, NewHistoryMessage, StoreError, Writer};
+use tavern_wire::error::{Code, Refusal};
+use tavern_wire::json::check_portable;
 use tavern_wire::json::event::{DATA_BYTES, PublishedEvent, stored};
 use tokio::sync::oneshot;
 
@@ -81,8 +82,13 @@ impl SqlMover {
 
     /// Messages first, then the events of each topic. Each part is removed when it is done: a failure repeats little.
     async fn do_all(&self, calls: &mut SqlCalls, page: &[SqlCall]) -> anyhow::Result<()> {
+        let (good, bad): (Vec<&SqlCall>, Vec<&SqlCall>) = page.iter().partition(|call| flaw(call).is_none());
+        if !bad.is_empty() {
+            let refused = bad.iter().filter_map(|call| Some(refuse(call, flaw(call)?))).collect::<Vec<_>>();
+            calls.remove(&bad, &refused).await?;
+        }
         let (mut messages, mut bytes) = (Vec::new(), 0);
-        for call in page.iter().filter(|call| call.event.is_none()) {
+        for call in good.iter().copied().filter(|call| call.event.is_none()) {
             if bytes > 0 && bytes + call.data.len() > COMMIT_BYTES {
                 self.publish(calls, &std::mem::take(&mut messages)).await?;
                 bytes = 0;
@@ -94,7 +100,7 @@ impl SqlMover {
             self.publish(calls, &messages).await?;
         }
         let mut topics: BTreeMap<&str, Vec<&SqlCall>> = BTreeMap::new();
-        for call in page.iter().filter(|call| call.event.is_some()) {
+        for call in good.into_iter().filter(|call| call.event.is_some()) {
             topics.entry(&call.name).or_default().push(call);
         }
         for events in topics.values() {
@@ -122,14 +128,15 @@ impl SqlMover {
         let new: Vec<Option<NewHistoryMessage>> = messages.iter().map(new).collect();
         let is_stored: Vec<bool> = new.iter().map(Option::is_some).collect();
         let history: Vec<NewHistoryMessage> = new.into_iter().flatten().collect();
-        let mut stamps = Vec::new();
-        if !history.is_empty() {
-            let writer = Some(Writer::new(&self.config.node, self.node.epoch()));
-            let commit = Commit { writer, history, ..Commit::default() };
-            let receipt = self.store.commit(commit).await.context("cannot store messages")?;
-            let stamp = |position| HistoryStamp { position, at: receipt.time };
-            stamps.extend(receipt.history.iter().map(|appended| stamp(appended.position)));
-        }
+        let stamps = match self.store_history(history).await {
+            Ok(stamps) => stamps,
+            Err(StoreClientError::Store(
+                error @ (StoreError::Corrupt { .. } | StoreError::TooLarge { .. }),
+            )) => {
+                return self.publish_each(calls, messages, &error).await;
+            }
+            Err(error) => return Err(error).context("cannot store messages"),
+        };
         calls.remove(messages, &[]).await?;
         let mut stamps = stamps.into_iter();
         for (call, is_stored) in messages.iter().zip(is_stored) {
@@ -145,15 +152,45 @@ impl SqlMover {
         Ok(())
     }
 
+    async fn store_history(
+        &self,
+        history: Vec<NewHistoryMessage>,
+    ) -> Result<Vec<HistoryStamp>, StoreClientError> {
+        if history.is_empty() {
+            return Ok(Vec::new());
+        }
+        let writer = Some(Writer::new(&self.config.node, self.node.epoch()));
+        let receipt = self.store.commit(Commit { writer, history, ..Commit::default() }).await?;
+        let stamp = |position| HistoryStamp { position, at: receipt.time };
+        Ok(receipt.history.iter().map(|appended| stamp(appended.position)).collect())
+    }
+
+    /// After a commit that is refused for good: only the messages that cause it are refused.
+    async fn publish_each(
+        &self,
+        calls: &mut SqlCalls,
+        messages: &[&SqlCall],
+        error: &StoreError,
+    ) -> anyhow::Result<()> {
+        if let [call] = messages {
+            return Ok(calls.remove(messages, &[refuse(call, error.to_string())]).await?);
+        }
+        for call in messages.chunks(1) {
+            Box::pin(self.publish(calls, call)).await?;
+        }
+        Ok(())
+    }
+
     /// Events of one topic: all of them are stored, or each on its own when one is refused.
     async fn emit(&self, run: &[&SqlCall], refused: &mut Vec<RefusedCall>) -> anyhow::Result<()> {
         match self.append(run).await {
             Ok(()) => Ok(()),
-            Err(refusal) if refusal.code.retry() => anyhow::bail!("{}", refusal.message),
+            // `internal` is a record that cannot be read: trying again would hold up everything behind it.
+            Err(refusal) if refusal.code.retry() && refusal.code != Code::Internal => {
+                anyhow::bail!("{}", refusal.message)
+            }
             Err(refusal) if run.len() == 1 => {
-                let (id, topic, reason) = (run[0].id, &run[0].name, refusal.message.into_owned());
-                tracing::error!(id, topic, reason, "an event from SQL was refused; it is in sql_refused");
-                refused.push((id, reason));
+                refused.push(refuse(run[0], refusal.message.into_owned()));
                 Ok(())
             }
             Err(_) => {
@@ -177,4 +214,19 @@ impl SqlMover {
         let caller = TopicCaller { id: SQL_PUBLISHER.into(), admin: false };
         self.topics.run(&caller, publish).await.map(drop)
     }
+}
+
+/// What the functions did not notice, or cannot notice cheaply.
+fn flaw(call: &SqlCall) -> Option<String> {
+    let is_bad = |name| Channel::parse(name).map_or(true, |channel| channel.is_reserved());
+    if call.event.is_none() && is_bad(&call.name) {
+        return Some("bad channel name".to_owned());
+    }
+    check_portable(call.data.as_bytes()).err().map(|flaw| flaw.to_string())
+}
+
+fn refuse(call: &SqlCall, reason: String) -> RefusedCall {
+    let (id, name) = (call.id, &call.name);
+    tracing::error!(id, name, reason, "a call from SQL was refused; it is in sql_refused");
+    (id, reason)
 }

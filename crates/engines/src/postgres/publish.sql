@@ -37,13 +37,35 @@ INSERT INTO sql_limits (message_bytes, event_bytes) VALUES (65536, 65536);
 -- Tells the server that moves the calls. A notification makes commits wait for each other, so only a transaction that
 -- finds this server asleep sends one: the server then holds the lock alone. Otherwise the transaction shares the lock until
 -- it ends, and until then the server does not go to sleep.
+-- Like sql_check_portable, it runs as publish() and emit() do, with their search_path.
 CREATE FUNCTION sql_wake() RETURNS VOID
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path FROM CURRENT
+LANGUAGE plpgsql
 AS $$
 BEGIN
     IF NOT pg_try_advisory_xact_lock_shared(1413564464, 'sql_calls'::regclass::oid::int) THEN
         PERFORM pg_notify('tavern_sql_' || 'sql_calls'::regclass::oid, '');
+    END IF;
+END
+$$;
+
+-- Refuses JSON that some client could not read, as the HTTP API does. Only what is cheap to find: the server that moves the calls
+-- checks everything, and keeps what it refuses in sql_refused.
+CREATE FUNCTION sql_check_portable(json TEXT) RETURNS VOID
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    rest TEXT;
+BEGIN
+    -- Without escaped backslashes, then without whole pairs.
+    rest := regexp_replace(json, '\\\\', ' ', 'g');
+    rest := regexp_replace(rest, '\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]', ' ', 'g');
+    IF rest ~ '\\u[dD][89a-fA-F]' THEN
+        RAISE untranslatable_character USING MESSAGE = 'a string contains an unpaired surrogate';
+    END IF;
+    -- Without strings.
+    rest := regexp_replace(json, '"(?:[^"\\]|\\.)*"', '', 'g');
+    IF rest ~ '(?<![0-9.])(?=[0-9.]*[1-9])[0-9]+(\.[0-9]{1,60})?[eE]\+?0*([4-9][0-9]{2}|[1-9][0-9]{3})' THEN
+        RAISE numeric_value_out_of_range USING MESSAGE = 'a number is too large; the maximum is 1.8e308';
     END IF;
 END
 $$;
@@ -67,6 +89,9 @@ BEGIN
     END IF;
     IF octet_length(data::text) > most THEN
         RAISE program_limit_exceeded USING MESSAGE = format('too large: data has %s bytes, at most %s are allowed', octet_length(data::text), most);
+    END IF;
+    IF data::text ~ '\\u[dD][89a-fA-F]|[0-9][eE]\+?[0-9]{3}' THEN
+        PERFORM sql_check_portable(data::text);
     END IF;
     INSERT INTO sql_calls (xid, id, at, name, data)
     VALUES (txid_current(), nextval('sql_calls_id'), extract(epoch FROM clock_timestamp()) * 1000, channel, data::text);
@@ -101,6 +126,9 @@ BEGIN
     IF octet_length(data::text) > most THEN
         RAISE program_limit_exceeded USING MESSAGE = format('too large: data has %s bytes, at most %s are allowed', octet_length(data::text), most);
     END IF;
+    IF data::text ~ '\\u[dD][89a-fA-F]|[0-9][eE]\+?[0-9]{3}' THEN
+        PERFORM sql_check_portable(data::text);
+    END IF;
     INSERT INTO sql_calls (xid, id, at, name, event_type, event_id, data)
     VALUES (txid_current(), nextval('sql_calls_id'), extract(epoch FROM clock_timestamp()) * 1000, topic, type, id, data::text);
     PERFORM sql_wake();
@@ -108,4 +136,4 @@ END
 $$;
 
 -- Only those who are granted them.
-REVOKE EXECUTE ON FUNCTION publish(TEXT, JSON), emit(TEXT, TEXT, JSON, TEXT), sql_wake() FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION publish(TEXT, JSON), emit(TEXT, TEXT, JSON, TEXT), sql_wake(), sql_check_portable(TEXT) FROM PUBLIC;
