@@ -40,7 +40,8 @@ impl Replica for UnreadInbox {
                 deliver_page(core, id, user, &inbox, had);
             }
         }
-        if again { PageLoad::Again } else { PageLoad::Complete }
+        let next = if again { self.begin(core, user) } else { None };
+        next.map_or(PageLoad::Complete, PageLoad::More)
     }
 
     fn is_used(&self, core: &Core, user: &Arc<str>) -> bool {

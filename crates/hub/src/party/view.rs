@@ -243,7 +243,7 @@ impl Parties {
             // The next version of the party shows them here.
             (true, OwnCheck::None | OwnCheck::Running) => {
                 self.views.requests.keep(&waiters, text.as_deref());
-                self.views.copies.defer(user, waiters);
+                self.views.copies.defer(core, user, waiters);
             }
         }
         if local {

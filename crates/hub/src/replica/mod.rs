@@ -3,7 +3,7 @@
 //! reads, keeps updates that arrive meanwhile, reads again when one is missing or when the store is newer, retries, answers
 //! who waits, and drops what nobody uses. It knows no shard.
 //! Must hold: a replica has at most one read in flight; an update that arrives during a read is applied after it; a read
-//! serves only those who asked before it began; a failed read is retried until the replica is dropped.
+//! serves only those who asked before it began; a failed read is retried until the replica is dropped; waits have an end.
 
 mod documents;
 
@@ -21,6 +21,8 @@ use tavern_store::{Found, Read, StoreAnswer, StoreError, Ticket, planted};
 const MISSING_MS: u64 = 1_000;
 /// Updates that are kept while rows are read; with more they are read again.
 const UPDATES_MAX: usize = 10_000;
+/// How long somebody waits for reads that begin again and again.
+const WAIT_MS: u64 = 15_000;
 /// Failures in a row after which the delay before a retry stops growing: at most four seconds.
 const BACKOFF_MAX: u32 = 4;
 
@@ -108,7 +110,7 @@ pub(crate) enum PageLoad {
     More(Read),
     /// It was the last.
     Complete,
-    /// The pages are of different versions, or more rows are needed: the read begins again.
+    /// The pages are of different versions: the read begins again.
     Again,
     /// It cannot be used: counts as a failure.
     Unusable,
@@ -153,12 +155,14 @@ struct ReplicaLife<R: Replica> {
     updates: Vec<R::Update>,
     /// Reads that failed in a row.
     failures: u32,
+    /// Reads in a row whose pages were of different versions.
+    torn: u32,
     /// The version that the store has, if this copy lacked it when it was compared.
     behind: Option<u64>,
     /// The earliest time at which something is to be done.
     due: Option<Time>,
-    /// Each with the number of the read that is recent enough.
-    waiters: Vec<(u64, R::Waiter)>,
+    /// Each with the number of the read that is recent enough, and when they must be answered.
+    waiters: Vec<(u64, Time, R::Waiter)>,
 }
 
 impl<R: Replica> Default for ReplicaLife<R> {
@@ -172,6 +176,7 @@ impl<R: Replica> Default for ReplicaLife<R> {
             outdated: false,
             updates: Vec::new(),
             failures: 0,
+            torn: 0,
             behind: None,
             due: None,
             waiters: Vec::new(),
@@ -231,26 +236,25 @@ impl<R: Replica> Replicas<R> {
     /// Somebody waits for the read in progress, or for one that begins now.
     pub fn wait(&mut self, host: &mut R::Host, name: &Arc<str>, waiter: R::Waiter) {
         self.read(host, name);
-        self.wait_for(name, |life| life.reads, waiter);
+        self.wait_for(host.now(), name, |life| life.reads, waiter);
     }
 
     /// Somebody waits for a read that begins now or later.
     pub fn wait_fresh(&mut self, host: &mut R::Host, name: &Arc<str>, waiter: R::Waiter) {
         let read = self.refresh(host, name);
-        self.wait_for(name, |_| read, waiter);
+        self.wait_for(host.now(), name, |_| read, waiter);
     }
 
     /// Those whom the read did not help wait for the next one, which somebody begins.
-    pub fn defer(&mut self, name: &str, waiters: Vec<R::Waiter>) {
-        if let Some(life) = self.lives.get_mut(name) {
-            let next = life.reads + 1;
-            life.waiters.extend(waiters.into_iter().map(|waiter| (next, waiter)));
+    pub fn defer(&mut self, host: &R::Host, name: &str, waiters: Vec<R::Waiter>) {
+        for waiter in waiters {
+            self.wait_for(host.now(), name, |life| life.reads + 1, waiter);
         }
     }
 
-    fn wait_for(&mut self, name: &str, read: impl Fn(&ReplicaLife<R>) -> u64, waiter: R::Waiter) {
+    fn wait_for(&mut self, now: Time, name: &str, read: impl Fn(&ReplicaLife<R>) -> u64, waiter: R::Waiter) {
         if let Some(life) = self.lives.get_mut(name) {
-            life.waiters.push((read(life), waiter));
+            life.waiters.push((read(life), now + WAIT_MS, waiter));
         }
     }
 
@@ -304,10 +308,15 @@ impl<R: Replica> Replicas<R> {
         let StoreAnswer::Read(found) = answer else { return self.failed(host, name, answer) };
         match life.replica.load(host, &name, found) {
             PageLoad::More(read) => self.ask(host, &name, read),
-            PageLoad::Again => match life.replica.begin(host, &name) {
-                Some(read) => self.ask(host, &name, read),
-                None => return self.complete(host, name),
-            },
+            PageLoad::Again => {
+                // One change during a read is usual; with many the pages rarely fit together.
+                let delay_ms = match life.torn {
+                    0 => 0,
+                    torn => RETRY_AFTER_MS << (torn - 1).min(BACKOFF_MAX),
+                };
+                life.torn += 1;
+                return self.restart(host, name, delay_ms);
+            }
             PageLoad::Complete => return self.complete(host, name),
             PageLoad::Unusable => {
                 let answer = StoreAnswer::Failed(StoreError::timeout());
@@ -329,12 +338,15 @@ impl<R: Replica> Replicas<R> {
             // What is missing is checked again after it.
             return;
         }
-        life.replica.expire(host, name);
+        if life.waiters.is_empty() {
+            life.replica.expire(host, name);
+        }
         if !life.is_needed(host, name) {
             return self.drop(host, name);
         }
         let late = life.behind.take().is_some_and(|version| life.replica.lacks(version));
-        if !life.loaded || life.failures > 0 || late || life.replica.has_gap() || R::EVERY_MS > 0 {
+        if !life.loaded || life.failures + life.torn > 0 || late || life.replica.has_gap() || R::EVERY_MS > 0
+        {
             self.begin(host, name);
         }
     }
@@ -385,10 +397,9 @@ impl<R: Replica> Replicas<R> {
     /// All pages were read.
     fn complete(&mut self, host: &mut R::Host, name: Arc<str>) -> Option<ReplicaRead<R::Waiter>> {
         let life = self.lives.get_mut(&name)?;
-        (life.failures, life.behind) = (0, None);
+        (life.failures, life.torn, life.behind) = (0, 0, None);
         if life.outdated && !planted("hub-replica-late") {
-            self.begin(host, &name);
-            return None;
+            return self.restart(host, name, 0);
         }
         life.loaded = true;
         life.replica.install(host, &name);
@@ -410,6 +421,25 @@ impl<R: Replica> Replicas<R> {
             life.wake(host, self.owner, &name, wake_ms);
         }
         Some(ReplicaRead { name, failed: None, waiters })
+    }
+
+    /// What was read is not used: reads again. Those who have waited for too long are told.
+    fn restart(
+        &mut self,
+        host: &mut R::Host,
+        name: Arc<str>,
+        delay_ms: u64,
+    ) -> Option<ReplicaRead<R::Waiter>> {
+        let (owner, now) = (self.owner, host.now());
+        let life = self.lives.get_mut(&name)?;
+        let late = life.waiters.extract_if(.., |(_, due, _)| *due <= now);
+        let waiters: Vec<R::Waiter> = late.map(|(_, _, waiter)| waiter).collect();
+        match delay_ms {
+            0 => self.begin(host, &name),
+            _ => life.wake(host, owner, &name, delay_ms),
+        }
+        let failed = Some(StoreAnswer::Failed(StoreError::timeout()));
+        (!waiters.is_empty()).then_some(ReplicaRead { name, failed, waiters })
     }
 
     /// The store does not answer.
@@ -447,7 +477,7 @@ impl<R: Replica> ReplicaLife<R> {
     /// Those whom the read that has ended serves.
     fn served(&mut self) -> Vec<R::Waiter> {
         let reads = self.reads;
-        self.waiters.extract_if(.., |(read, _)| *read <= reads).map(|(_, waiter)| waiter).collect()
+        self.waiters.extract_if(.., |(read, ..)| *read <= reads).map(|(_, _, waiter)| waiter).collect()
     }
 
     fn wake(

@@ -1,5 +1,7 @@
 //! The driver against lost, late, repeated and reordered updates, and against failed, late and stale reads.
 
+mod random;
+
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 use tavern_store::{LogEnds, Page, TopicPage};
@@ -168,6 +170,8 @@ struct Fixture {
     copies: Replicas<Copy>,
     name: Arc<str>,
     store: Numbers,
+    /// The last read that ended has failed.
+    failed: bool,
 }
 
 fn failed() -> StoreAnswer {
@@ -177,7 +181,13 @@ fn failed() -> StoreAnswer {
 impl Fixture {
     fn new() -> Fixture {
         let desk = Desk { now: Time(1_000), users: 1, ..Desk::default() };
-        Fixture { desk, copies: Replicas::new(()), name: "all".into(), store: Numbers::default() }
+        Fixture {
+            desk,
+            copies: Replicas::new(()),
+            name: "all".into(),
+            store: Numbers::default(),
+            failed: false,
+        }
     }
 
     /// A copy of three numbers that was read.
@@ -213,6 +223,7 @@ impl Fixture {
     fn answer_with(&mut self, answer: StoreAnswer) -> Vec<u64> {
         let (ticket, _) = self.desk.reads.remove(0);
         let read = self.copies.answered(&mut self.desk, ticket, answer);
+        self.failed = read.as_ref().is_some_and(|read| read.failed.is_some());
         read.map(|read| read.waiters).unwrap_or_default()
     }
 
@@ -370,92 +381,52 @@ fn unused_copy_is_dropped_unless_somebody_waits() {
     assert!(fixture.copies.is_reading("all"), "only its own read counts");
 }
 
-/// Everything at once, in an order that the seed decides.
+/// Every read finds pages of two versions.
+fn tear(fixture: &mut Fixture) -> Vec<u64> {
+    assert_eq!(fixture.answer(), Some(vec![]), "more pages follow");
+    fixture.store.change("a", Some(fixture.store.version));
+    fixture.answer().expect("the next page is asked for")
+}
+
 #[test]
-fn copies_agree_with_the_store_after_any_faults() {
-    for seed in 1..=300 {
-        random_faults(seed);
+fn pages_of_two_versions_are_read_again_with_growing_delays() {
+    let mut fixture = Fixture::loaded();
+    fixture.refresh();
+    tear(&mut fixture);
+    let mut delays = Vec::new();
+    for _ in 0..7 {
+        tear(&mut fixture);
+        assert!(fixture.desk.reads.is_empty(), "it waits");
+        delays.push(fixture.wake());
     }
+    assert_eq!(delays, [1, 2, 4, 8, 16, 16, 16].map(|times| RETRY_AFTER_MS * times));
+    while fixture.answer().is_some() {}
+    assert_eq!(fixture.copy(), &fixture.store);
+    fixture.refresh();
+    tear(&mut fixture);
+    assert!(!fixture.desk.reads.is_empty(), "the first time it is read at once");
 }
 
-fn random_faults(seed: u64) {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut random = move |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    };
-    let mut fixture = Fixture::new();
-    // Updates in flight, and pages as they were when the read began.
-    let (mut flying, mut pages) = (Vec::<Change>::new(), BTreeMap::new());
-    let mut waits = 0;
-    for _ in 0..400 {
-        match random(12) {
-            0..=3 => {
-                let name = ["a", "b", "c", "d", "e"][random(5) as usize];
-                let number = (random(3) > 0).then(|| random(9));
-                let change = fixture.store.change(name, number);
-                // Lost, sent, or sent twice.
-                flying.extend(std::iter::repeat_n(change, random(3) as usize));
-            }
-            4..=6 if !flying.is_empty() => {
-                let change = flying.swap_remove(random(flying.len() as u64) as usize);
-                fixture.update(&change);
-            }
-            7 => fixture.refresh(),
-            8 => {
-                let (at, Fixture { desk, copies, name, store, .. }) = (random(2), &mut fixture);
-                waits += 1;
-                match at {
-                    0 => copies.wait(desk, name, 0),
-                    _ => copies.wait_fresh(desk, name, store.version),
-                }
-            }
-            9 => fixture.copies.compare(&mut fixture.desk),
-            10 if !fixture.desk.wakes.is_empty() => drop(fixture.wake()),
-            _ if !fixture.desk.reads.is_empty() => {
-                let reads = fixture.desk.reads.len();
-                fixture.desk.reads.rotate_left(random(2) as usize % reads);
-                let (ticket, read) = fixture.desk.reads[0].clone();
-                let answer = match random(4) {
-                    0 => failed(),
-                    1 => pages.remove(&ticket.0).unwrap_or_else(|| fixture.store.page(&read)),
-                    _ => fixture.store.page(&read),
-                };
-                let is_failure = matches!(answer, StoreAnswer::Failed(_));
-                for asked in fixture.answer_with(answer) {
-                    waits -= 1;
-                    assert!(is_failure || fixture.copy().version >= asked, "seed {seed}: an older read");
-                }
-            }
-            _ => {}
-        }
-        for (ticket, read) in &fixture.desk.reads {
-            pages.entry(ticket.0).or_insert_with(|| fixture.store.page(read));
-        }
-        let in_flight = fixture.copies.asked.values();
-        assert!(in_flight.filter(|(_, asked)| *asked == ReplicaQuestion::Page).count() <= 1, "seed {seed}");
+#[test]
+fn nobody_waits_without_end() {
+    let mut fixture = Fixture::loaded();
+    let Fixture { desk, copies, name, .. } = &mut fixture;
+    copies.wait(desk, name, 7);
+    let began = fixture.desk.now;
+    tear(&mut fixture);
+    let mut served = Vec::new();
+    while served.is_empty() {
+        served = tear(&mut fixture);
+        fixture.wake();
     }
-    // The faults end.
-    for _ in 0..3 {
-        fixture.refresh_if_unknown();
-        fixture.copies.compare(&mut fixture.desk);
-        while !fixture.desk.reads.is_empty() || !fixture.desk.wakes.is_empty() {
-            match fixture.answer() {
-                Some(served) => waits -= served.len(),
-                None => drop(fixture.wake()),
-            }
-        }
+    assert_eq!(served, [7]);
+    assert!((WAIT_MS..2 * WAIT_MS).contains(&fixture.desk.now.since(began)), "told in time");
+    // The same when each read is outdated when it ends.
+    let Fixture { desk, copies, name, .. } = &mut fixture;
+    copies.wait_fresh(desk, name, 8);
+    while fixture.answer().is_some_and(|served| served.is_empty()) {
+        fixture.copies.outdate(&fixture.name);
+        fixture.desk.now = fixture.desk.now + 1_000;
     }
-    assert_eq!(fixture.copy(), &fixture.store, "seed {seed}");
-    assert_eq!(waits, 0, "seed {seed}: everybody is answered");
-}
-
-impl Fixture {
-    fn refresh_if_unknown(&mut self) {
-        if self.copies.get(&self.name).is_none() {
-            self.refresh();
-        }
-    }
+    assert!(fixture.copies.is_reading("all"), "it is read on");
 }
