@@ -40,7 +40,7 @@ pub use replies::CommandReply;
 pub(crate) use replies::{PIPELINE_MAX, REPLY_MS, Replies, ReplyTo};
 use streams::BusPositions;
 pub use streams::ReceivedElsewhere;
-pub(crate) use users::{FollowedUser, Users};
+pub(crate) use users::{AfterCheck, FollowedUser, MutualCheck, Users};
 
 use crate::event::{EventMemory, Namespace};
 use crate::node::{Node, RELEASE_AFTER_MS, RandomSource};

@@ -28,11 +28,32 @@ pub(crate) struct FollowedUser {
     pub version: u64,
     /// The other follows back.
     pub mutual: bool,
+    /// `mutual` is being read together with the other's visibility: until then it counts for no status.
+    pub check: Option<MutualCheck>,
     /// The last load of the whole list that found it, or during or after which it was created.
     pub round: u32,
     /// The follower's sessions were sent the followee's status when it was created. False for edges that the first
     /// load of the list found.
     pub status_sent: bool,
+}
+
+/// What a read of a follow and of the followee's visibility decides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MutualCheck {
+    /// A later check of the same follow has another number, and needs a later read.
+    pub number: u32,
+    pub then: AfterCheck,
+}
+
+/// What the follower is sent after a check. The greatest reason counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum AfterCheck {
+    /// Nothing: their sessions wait for all statuses.
+    Nothing,
+    /// The status, if they see the followee now.
+    Change,
+    /// The status.
+    Status,
 }
 
 impl LocalUser {
@@ -106,6 +127,22 @@ impl Users {
     pub fn is_mutual(&self, follower: &str, followee: &str) -> bool {
         let edge = self.local.get(follower).and_then(|local| local.following.get(followee));
         edge.is_some_and(|edge| edge.mutual)
+    }
+
+    /// Whether a follower may be sent the status of a user with this visibility.
+    pub fn sees_status(&self, follower: &str, user: &str, visibility: Visibility) -> bool {
+        let mutual = self.is_mutual(follower, user) && !self.is_checked(follower, user);
+        visibility.shows(Viewer::Other { mutual })
+    }
+
+    /// Whether it is being read if two users follow each other.
+    pub fn is_checked(&self, follower: &str, followee: &str) -> bool {
+        let edge = self.local.get(follower).and_then(|local| local.following.get(followee));
+        edge.is_some_and(|edge| edge.check.is_some())
+    }
+
+    pub fn follow_mut(&mut self, follower: &str, followee: &str) -> Option<&mut FollowedUser> {
+        self.get_mut(follower).and_then(|local| local.following.get_mut(followee))
     }
 
     pub fn follows(&self, follower: &str, followee: &str) -> bool {

@@ -31,8 +31,6 @@ struct FollowList {
     loading: bool,
     /// How often loading the list has started.
     round: u32,
-    /// Users in the list who are not loaded yet.
-    missing: usize,
     waiting: Vec<WaitingSession>,
 }
 
@@ -69,7 +67,6 @@ impl FollowLists {
             complete: false,
             loading: false,
             round: 0,
-            missing: 0,
             waiting: Vec::new(),
         };
         self.lists.insert(user, Box::new(list));
@@ -124,7 +121,7 @@ impl FollowLists {
         if let Some(known) = local.following.get_mut(followee) {
             known.round = edge.round;
             if edge.version >= known.version {
-                *known = FollowedUser { status_sent: known.status_sent, ..edge };
+                *known = FollowedUser { status_sent: known.status_sent, check: known.check, ..edge };
             }
             return false;
         }
@@ -165,20 +162,6 @@ impl FollowLists {
         unlisted
     }
 
-    /// A user follows another user who is not loaded yet.
-    pub fn add_missing(&mut self, user: &str) {
-        if let Some(list) = self.lists.get_mut(user) {
-            list.missing += 1;
-        }
-    }
-
-    /// A followee has been loaded, or is not followed any more.
-    pub fn remove_missing(&mut self, user: &str) {
-        if let Some(list) = self.lists.get_mut(user) {
-            list.missing -= 1;
-        }
-    }
-
     pub fn wait(&mut self, user: &str, waiting: WaitingSession) {
         if let Some(list) = self.lists.get_mut(user) {
             list.waiting.push(waiting);
@@ -194,12 +177,13 @@ impl FollowLists {
         })
     }
 
-    /// The sessions that wait for the statuses of a user's followees, if all of them are loaded.
+    /// Whether sessions wait for the statuses of a user's followees, and the followees are known.
+    pub fn is_awaited(&self, user: &str) -> bool {
+        self.lists.get(user).is_some_and(|list| list.complete && !list.waiting.is_empty())
+    }
+
     pub fn take_waiting(&mut self, user: &str) -> Vec<WaitingSession> {
-        match self.lists.get_mut(user).filter(|list| list.complete && list.missing == 0) {
-            Some(list) => std::mem::take(&mut list.waiting),
-            None => Vec::new(),
-        }
+        self.lists.get_mut(user).map_or_else(Vec::new, |list| std::mem::take(&mut list.waiting))
     }
 }
 

@@ -14,12 +14,10 @@ pub(super) enum UserLoad {
     Local(Arc<str>),
     /// A page of the users whom a local user follows.
     Following { user: Arc<str>, after: Option<Arc<str>> },
-    /// The statuses of followed users.
-    Followees(Vec<Arc<str>>),
+    /// The statuses of followed users, and whether they follow back one who follows them.
+    Followees { users: Vec<Arc<str>>, viewer: Option<Arc<str>> },
     /// The visibility of a user, after a change of it had an unknown outcome.
     Visibility(Arc<str>),
-    /// Whether a user follows back the local user who began to follow them.
-    FollowsBack { user: Arc<str>, followee: Arc<str> },
 }
 
 #[derive(Default)]
@@ -38,9 +36,8 @@ impl UserLoads {
             UserLoad::Following { user, after } => {
                 Read::Following { user: user.clone(), after: after.clone(), limit: PAGE_ROWS }
             }
-            UserLoad::Followees(users) => Read::People { users: users.clone(), viewer: None },
-            UserLoad::FollowsBack { user, followee } => {
-                Read::People { users: vec![followee.clone()], viewer: Some(user.clone()) }
+            UserLoad::Followees { users, viewer } => {
+                Read::People { users: users.clone(), viewer: viewer.clone() }
             }
         };
         self.running.insert(core.submit(Feature::People, Work::Read(read)), load);
@@ -49,15 +46,6 @@ impl UserLoads {
     /// The load that a ticket belongs to, if any.
     pub fn take(&mut self, ticket: Ticket) -> Option<UserLoad> {
         self.running.remove(&ticket)
-    }
-
-    /// Whether a load is in progress that finds out if a followee follows a user back.
-    pub fn asks_follow_back(&self, follower: &str, of: &str) -> bool {
-        let asks = |load: &UserLoad| match load {
-            UserLoad::FollowsBack { user, followee } => **user == *follower && **followee == *of,
-            _ => false,
-        };
-        self.running.values().chain(self.retries.iter().map(|(_, load)| load)).any(asks)
     }
 
     pub fn retry_later(&mut self, core: &mut Core, load: UserLoad) {

@@ -7,13 +7,14 @@ use super::interest::UserRole;
 use super::load::UserLoad;
 use super::person::visibility_of;
 use super::visibility::StoredVisibility;
-use crate::core::{Core, FollowedUser, Notice};
+use crate::core::{AfterCheck, Core, FollowedUser, Notice};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_store::social::FollowPage;
 use tavern_store::{Found, StoreAnswer, UserSnapshot};
 
 /// Users in one read.
-const BATCH: usize = 200;
+pub(super) const BATCH: usize = 200;
 
 impl People {
     /// Loads a local user, and whom they follow.
@@ -30,10 +31,11 @@ impl People {
         }
     }
 
-    pub(super) fn load_followees(&mut self, core: &mut Core, users: &[Arc<str>]) {
+    pub(super) fn load_followees(&mut self, core: &mut Core, users: &[Arc<str>], viewer: Option<&Arc<str>>) {
         users.iter().for_each(|user| self.feed.begin_loading(user));
         for part in users.chunks(BATCH) {
-            self.loads.begin(core, UserLoad::Followees(part.to_vec()));
+            let load = UserLoad::Followees { users: part.to_vec(), viewer: viewer.cloned() };
+            self.loads.begin(core, load);
         }
     }
 
@@ -47,8 +49,8 @@ impl People {
             (UserLoad::Following { user, .. }, StoreAnswer::Read(Found::Edges(page))) => {
                 self.following_loaded(core, &user, page);
             }
-            (UserLoad::Followees(_), StoreAnswer::Read(Found::People(people))) => {
-                people.iter().for_each(|person| self.followee_loaded(core, person));
+            (UserLoad::Followees { viewer, .. }, StoreAnswer::Read(Found::People(people))) => {
+                self.followees_loaded(core, &people, viewer.as_deref());
             }
             (UserLoad::Visibility(user), StoreAnswer::Read(Found::People(people))) => {
                 // If it was committed it was not published, and a repeated change would find nothing to do.
@@ -56,10 +58,6 @@ impl People {
                     .first()
                     .into_iter()
                     .for_each(|person| StoredVisibility::of(person).publish(core, &user));
-            }
-            (UserLoad::FollowsBack { user, followee }, StoreAnswer::Read(Found::People(people))) => {
-                let mutual = people.first().is_some_and(|person| person.mutual);
-                self.follows_back_loaded(core, &user, &followee, mutual);
             }
             (load, answer) => {
                 if let UserLoad::Local(user) = &load {
@@ -88,13 +86,16 @@ impl People {
             let followee = &edge.follow.followee;
             let known = core.users.follows(user, followee);
             let was = core.users.is_mutual(user, followee);
-            let kept =
-                FollowedUser { version: edge.version, mutual: edge.mutual, round, status_sent: greeted };
+            let (version, mutual) = (edge.version, edge.mutual);
+            let kept = FollowedUser { version, mutual, check: None, round, status_sent: greeted };
             new.extend(self.begin_following(core, user, followee, kept));
             if greeted && !known && core.users.follows(user, followee) {
                 greets.push(followee.clone());
             }
             let is = core.users.is_mutual(user, followee);
+            if !known && is && self.feed.shows_mutual_only(followee) {
+                self.feed.check(core, user, followee, AfterCheck::Nothing);
+            }
             if known && was != is {
                 changed.push((followee.clone(), was, is));
             }
@@ -102,9 +103,9 @@ impl People {
         self.watch(core, new);
         for (followee, was, is) in changed {
             // The update that they follow back, or stopped, was lost on the bus.
-            self.feed.mutual_changed(core, &followee, user, was, is);
+            self.mutual_changed(core, &followee, user, was, is);
         }
-        greets.iter().for_each(|followee| self.feed.send_first_status(core, followee, user));
+        greets.iter().for_each(|followee| self.greet(core, followee, user));
         if page.more {
             return self.loads.begin(core, UserLoad::Following { user: user.clone(), after });
         }
@@ -115,21 +116,18 @@ impl People {
         self.send_waiting(core, user);
     }
 
-    fn followee_loaded(&mut self, core: &mut Core, person: &UserSnapshot) {
-        let Some(greets) = self.feed.loaded(core, person) else { return };
-        for follower in core.users.followers(&person.user).to_vec() {
-            self.follows.remove_missing(&follower);
-            self.send_waiting(core, &follower);
+    fn followees_loaded(&mut self, core: &mut Core, people: &[UserSnapshot], viewer: Option<&str>) {
+        let mut waiting = BTreeSet::new();
+        for person in people {
+            let Some(greets) = self.feed.loaded(core, person) else { continue };
+            let followers = core.users.followers(&person.user).to_vec();
+            if self.feed.shows_mutual_only(&person.user) {
+                self.check_followers(core, person, &followers, viewer);
+            }
+            waiting.extend(followers);
+            greets.iter().for_each(|follower| self.greet(core, &person.user, follower));
         }
-        greets.iter().for_each(|follower| self.feed.send_first_status(core, &person.user, follower));
-    }
-
-    fn follows_back_loaded(&mut self, core: &mut Core, user: &Arc<str>, followee: &Arc<str>, mutual: bool) {
-        let local = core.users.get_mut(user);
-        if let Some(edge) = local.and_then(|local| local.following.get_mut(followee)) {
-            edge.mutual |= mutual;
-            self.feed.send_first_status(core, followee, user);
-        }
+        waiting.iter().for_each(|follower| self.send_waiting(core, follower));
     }
 
     /// Records that a local user follows another. Returns the followee if no local user followed them before.
@@ -143,9 +141,6 @@ impl People {
         if !self.follows.follow(core, user, followee, edge) {
             return None;
         }
-        if !self.feed.is_loaded(followee) {
-            self.follows.add_missing(user);
-        }
         if self.feed.contains(followee) {
             return None;
         }
@@ -156,8 +151,13 @@ impl People {
 
     /// Subscribes to updates about followed users on the bus, then loads them.
     pub(super) fn watch(&mut self, core: &mut Core, users: Vec<Arc<str>>) {
-        let carried = self.interests.request(core, users, UserRole::Followed);
-        self.load_followees(core, &carried);
+        let mut by_viewer: BTreeMap<Option<Arc<str>>, Vec<Arc<str>>> = BTreeMap::new();
+        for user in self.interests.request(core, users, UserRole::Followed) {
+            by_viewer.entry(core.users.followers(&user).first().cloned()).or_default().push(user);
+        }
+        for (viewer, users) in by_viewer {
+            self.load_followees(core, &users, viewer.as_ref());
+        }
     }
 
     /// A local user stopped following another.
@@ -166,9 +166,6 @@ impl People {
             return;
         }
         self.feed.remove_follower(followee, follower);
-        if !self.feed.is_loaded(followee) {
-            self.follows.remove_missing(follower);
-        }
         if core.users.remove_follower(followee, follower)
             && let Some(entry) = self.feed.remove(core, followee)
         {

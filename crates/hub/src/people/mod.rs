@@ -11,6 +11,7 @@ mod interest;
 mod last_seen;
 mod load;
 mod loaded;
+mod mutual;
 mod person;
 mod rotation;
 mod service_feed;
@@ -21,15 +22,17 @@ mod visibility;
 pub(crate) use interest::PEOPLE_LINK;
 
 use crate::core::listener::ListenerId;
-use crate::core::{Core, FollowedUser, Notice};
+use crate::core::{AfterCheck, Core, Feature, FollowedUser, Notice};
 use crate::event::Namespace;
 use crate::node::UserNotice;
 use crate::node::registry::shards_of;
+use crate::replica::Replicas;
 use command::{PeopleCommands, UnknownOutcome};
 use follow_lists::{FollowLists, WaitingSession};
 use interest::{UserInterests, UserRole};
 use last_seen::LastSeen;
 use load::{UserLoad, UserLoads};
+use mutual::MutualFollows;
 use rotation::Rotation;
 use service_feed::ServiceFeed;
 use status_feed::{KnownStatuses, StatusFeed};
@@ -42,7 +45,6 @@ const CHECK_FOLLOWED: usize = 500;
 /// Local users that are compared with the store at each heartbeat.
 const CHECK_LOCAL: usize = 50;
 
-#[derive(Default)]
 pub(crate) struct People {
     follows: FollowLists,
     feed: StatusFeed,
@@ -50,10 +52,28 @@ pub(crate) struct People {
     commands: PeopleCommands,
     interests: UserInterests,
     loads: UserLoads,
+    mutual: Replicas<MutualFollows>,
     last_seen: LastSeen,
     /// The users that are compared with the store next.
     checked_followed: Rotation,
     checked_local: Rotation,
+}
+
+impl Default for People {
+    fn default() -> People {
+        People {
+            follows: FollowLists::default(),
+            feed: StatusFeed::default(),
+            services: ServiceFeed::default(),
+            commands: PeopleCommands::default(),
+            interests: UserInterests::default(),
+            loads: UserLoads::default(),
+            mutual: Replicas::new(Feature::People),
+            last_seen: LastSeen::default(),
+            checked_followed: Rotation::default(),
+            checked_local: Rotation::default(),
+        }
+    }
 }
 
 impl People {
@@ -65,6 +85,9 @@ impl People {
     pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         if let Some(load) = self.loads.take(ticket) {
             self.loaded(core, load, answer);
+            self.begin_checks(core);
+        } else if self.mutual.owns(ticket) {
+            self.mutual_answered(core, ticket, answer);
         } else if self.services.owns(ticket) {
             self.services.answered(core, answer);
         } else {
@@ -131,8 +154,12 @@ impl People {
 
     /// An update about a user, from this shard, another one, or another node.
     pub fn apply_update(&mut self, core: &mut Core, update: &UserNotice) {
-        let user = &update.user;
-        match &*update.update {
+        self.apply(core, &update.user, &update.update);
+        self.begin_checks(core);
+    }
+
+    fn apply(&mut self, core: &mut Core, user: &Arc<str>, update: &UserUpdate) {
+        match update {
             UserUpdate::Fact(fact) => {
                 if let UserFact::Shown { version, visibility } = fact {
                     self.visibility_changed(core, user, *version, *visibility);
@@ -143,9 +170,10 @@ impl People {
                 self.apply_follow(core, user, followee, *version);
             }
             UserUpdate::Follows { followee, version, on: false } => {
-                self.mutual_changed(core, user, followee, false);
+                self.follows_back(core, user, followee, false);
                 if self.follows.unfollow(core, user, followee, *version) {
                     self.unwatch(core, user, followee);
+                    self.send_waiting(core, user);
                 }
             }
             UserUpdate::Removed { channel } => forget_presence(core, user, channel),
@@ -172,7 +200,7 @@ impl People {
         }
         let mut known = self.feed.known_statuses(core, &user);
         // Their status is sent when it is known whether they follow back.
-        known.retain(|(followee, _)| !self.loads.asks_follow_back(&user, followee));
+        known.retain(|(followee, _)| !core.users.is_checked(&user, followee));
         known
     }
 
@@ -207,7 +235,7 @@ impl People {
         // Users whose updates the bus does not deliver yet are loaded when it does.
         followed.retain(|user| !self.interests.is_pending(user, UserRole::Followed));
         local.retain(|user| !self.interests.is_pending(user, UserRole::Local));
-        self.load_followees(core, &followed);
+        self.load_followees(core, &followed, None);
         local.iter().for_each(|user| self.load_local(core, user));
     }
 
@@ -247,17 +275,16 @@ impl People {
     }
 
     fn apply_follow(&mut self, core: &mut Core, user: &Arc<str>, followee: &Arc<str>, version: u64) {
-        self.mutual_changed(core, user, followee, true);
+        self.follows_back(core, user, followee, true);
         let Some(round) = self.follows.round(user) else { return };
         self.follows.forget_unfollowed(core.now, user, followee, version);
-        let edge = core.users.get_mut(user).and_then(|local| local.following.get_mut(followee));
-        let greeted = match edge {
+        let greeted = match core.users.follow_mut(user, followee) {
             Some(edge) => {
                 edge.version = edge.version.max(version);
                 std::mem::replace(&mut edge.status_sent, true)
             }
             None => {
-                let edge = FollowedUser { version, mutual: false, round, status_sent: true };
+                let edge = FollowedUser { version, mutual: false, check: None, round, status_sent: true };
                 let new = self.begin_following(core, user, followee, edge);
                 self.watch(core, new.into_iter().collect());
                 false
@@ -265,20 +292,17 @@ impl People {
         };
         if !greeted && core.users.follows(user, followee) {
             // Their status depends on whether they follow back, so it is sent when that has been loaded.
-            self.loads.begin(core, UserLoad::FollowsBack { user: user.clone(), followee: followee.clone() });
+            self.feed.check(core, user, followee, AfterCheck::Status);
         }
-    }
-
-    /// A user followed or unfollowed a local user who follows them.
-    fn mutual_changed(&mut self, core: &mut Core, user: &Arc<str>, followee: &Arc<str>, on: bool) {
-        let local = core.users.get_mut(followee);
-        let Some(edge) = local.and_then(|local| local.following.get_mut(user)) else { return };
-        let was = std::mem::replace(&mut edge.mutual, on);
-        self.feed.mutual_changed(core, user, followee, was, on);
     }
 
     /// Sends statuses to the sessions that wait for them, if every followee of their user is loaded.
     fn send_waiting(&mut self, core: &mut Core, user: &Arc<str>) {
+        let Some(local) = core.users.get(user).filter(|_| self.follows.is_awaited(user)) else { return };
+        let mut following = local.following.iter();
+        if !following.all(|(followee, edge)| edge.check.is_none() && self.feed.is_loaded(followee)) {
+            return;
+        }
         for waiting in self.follows.take_waiting(user) {
             match waiting {
                 WaitingSession::All(id) => self.feed.send_statuses(core, user, id),

@@ -5,11 +5,11 @@
 use super::person::followee_of;
 use super::statuses::{digest, send_all};
 use crate::core::listener::ListenerId;
-use crate::core::{Core, Timer};
+use crate::core::{AfterCheck, Core, MutualCheck, Timer};
 use crate::event::Event;
 use crate::node::registry::NameEntry;
 use crate::settings::SlowReader;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::presence::{Followee, Status, StatusCause, StatusUpdate, UserFact, Viewer, Visibility};
@@ -22,6 +22,10 @@ pub(super) type KnownStatuses = Vec<(Arc<str>, u64)>;
 #[derive(Default)]
 pub(super) struct StatusFeed {
     followed: BTreeMap<Arc<str>, Box<FolloweeState>>,
+    /// The number of the last check of a follow.
+    checks: u32,
+    /// Local users with a check that has not begun.
+    unchecked: BTreeSet<Arc<str>>,
 }
 
 /// A user whom a local user follows.
@@ -56,6 +60,26 @@ impl StatusFeed {
 
     pub fn is_loaded(&self, user: &str) -> bool {
         self.loaded_user(user).is_some()
+    }
+
+    /// Whether a user is known to show themselves only to followers they follow.
+    pub fn shows_mutual_only(&self, user: &str) -> bool {
+        let followed = self.loaded_user(user);
+        followed.is_some_and(|known| known.followee.visibility == Visibility::FollowersIFollow)
+    }
+
+    /// The follower does not see the user by following each other until a read has said so, together with the visibility:
+    /// messages about the two may overtake each other.
+    pub fn check(&mut self, core: &mut Core, follower: &Arc<str>, user: &str, then: AfterCheck) {
+        let Some(edge) = core.users.follow_mut(follower, user) else { return };
+        self.checks = self.checks.wrapping_add(1);
+        let then = edge.check.map_or(then, |check| check.then.max(then));
+        edge.check = Some(MutualCheck { number: self.checks, then });
+        self.unchecked.insert(follower.clone());
+    }
+
+    pub fn take_unchecked(&mut self) -> BTreeSet<Arc<str>> {
+        std::mem::take(&mut self.unchecked)
     }
 
     /// The followed users, in order.
@@ -203,7 +227,13 @@ impl StatusFeed {
 
     /// A followed user may have changed: sets the timer of a delayed disconnect and sends the followers what they may
     /// see.
-    fn changed(&self, core: &mut Core, user: &Arc<str>, before: StatusBefore, update: Option<StatusUpdate>) {
+    fn changed(
+        &mut self,
+        core: &mut Core,
+        user: &Arc<str>,
+        before: StatusBefore,
+        update: Option<StatusUpdate>,
+    ) {
         let Some(followed) = self.followed.get(user) else { return };
         let after = followed.before();
         if before.wake != after.wake {
@@ -216,15 +246,20 @@ impl StatusFeed {
         }
         let (before, after) = (before.visibility, after.visibility);
         if before != after {
+            let reveals = (before, after) == (Visibility::Nobody, Visibility::FollowersIFollow);
             for follower in core.users.followers(user).to_vec() {
-                let viewer = Viewer::Other { mutual: core.users.is_mutual(&follower, user) };
-                self.send_visibility_change(core, user, &follower, before.shows(viewer), after.shows(viewer));
+                if reveals && core.users.is_mutual(&follower, user) {
+                    self.check(core, &follower, user, AfterCheck::Change);
+                    continue;
+                }
+                let [was, is] = [before, after].map(|value| core.users.sees_status(&follower, user, value));
+                self.send_visibility_change(core, user, &follower, was, is);
             }
         }
         if let Some(update) = update {
             let followers = core.users.followers(user).iter();
             let followers: Vec<Arc<str>> =
-                followers.filter(|follower| core.users.sees(Some(follower), user, after)).cloned().collect();
+                followers.filter(|follower| core.users.sees_status(follower, user, after)).cloned().collect();
             self.send_to_followers(core, user, &followers, &update);
         }
     }
@@ -256,7 +291,7 @@ impl StatusFeed {
     /// The status that one follower was sent last. None: the user is not loaded.
     fn status_for(&self, core: &Core, follower: &str, user: &str) -> Option<Status> {
         let visibility = self.loaded_user(user)?.followee.visibility;
-        Some(match core.users.sees(Some(follower), user, visibility) {
+        Some(match core.users.sees_status(follower, user, visibility) {
             true => self.last_status(core, user),
             false => Status::default(),
         })

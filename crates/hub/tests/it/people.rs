@@ -394,6 +394,61 @@ fn followed_users_are_read_when_the_bus_refuses_to_carry_their_updates() {
     );
 }
 
+/// Ann's change is stored, and other nodes hear nothing of it.
+fn send_unheard(scene: &mut PeopleFixture, ann: &mut Caller, frame: &str) {
+    scene.cluster.set_fate(|_, _, _| vec![]);
+    scene.send(0, ann, frame);
+    scene.cluster.set_fate(|_, _, _| vec![0]);
+}
+
+#[test]
+fn follow_back_reveals_nobody_who_hides_when_the_news_of_hiding_is_lost() {
+    const MUTUAL: &str = r#"{"op":"visibility","value":"followers_i_follow"}"#;
+    const NOBODY: &str = r#"{"op":"visibility","value":"nobody"}"#;
+    const UNFOLLOW: &str = r#"{"op":"unfollow","user":"bob"}"#;
+    let mut scene = PeopleFixture::new();
+    let (mut ann, mut bob) = (scene.client(0, "ann"), scene.client(1, "bob"));
+    scene.send(0, &mut ann, MUTUAL);
+    scene.follow(1, &mut bob, "ann");
+    scene.check(1, &bob, "ann offline none");
+    send_unheard(&mut scene, &mut ann, NOBODY);
+    scene.follow(0, &mut ann, "bob");
+    scene.check(1, &bob, "");
+    scene.send(0, &mut ann, MUTUAL);
+    scene.check(1, &bob, "ann online none");
+
+    // The other way round: it is not heard that she has stopped following.
+    scene.send(0, &mut ann, NOBODY);
+    scene.check(1, &bob, "ann offline disconnected");
+    send_unheard(&mut scene, &mut ann, UNFOLLOW);
+    scene.send(0, &mut ann, MUTUAL);
+    scene.check(1, &bob, "");
+    scene.follow(0, &mut ann, "bob");
+    scene.check(1, &bob, "ann online none");
+}
+
+#[test]
+fn second_follower_on_a_node_does_not_see_who_hides_from_them() {
+    let mut scene = PeopleFixture::new();
+    let (mut ann, mut cid) = (scene.client(0, "ann"), scene.client(1, "cid"));
+    scene.send(0, &mut ann, r#"{"op":"visibility","value":"followers_i_follow"}"#);
+    scene.follow(1, &mut cid, "ann");
+    let mut bob = scene.client(0, "bob");
+    scene.follow(0, &mut bob, "ann");
+    scene.send(0, &mut bob, r#"{"op":"bye"}"#);
+    send_unheard(&mut scene, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
+    scene.follow(0, &mut ann, "bob");
+    let mut bob = scene.cluster.node(1).socket();
+    let hello = r#"{"op":"hello","token":"bob","status":true}"#;
+    while scene.cluster.node(1).run(0, &mut bob, hello).0 == Flow::Wait {
+        scene.cluster.settle();
+    }
+    scene.cluster.settle();
+    let received = scene.events(1, &bob);
+    assert_eq!(received.len(), 1, "{received:?}");
+    assert_eq!(shown(&received[0]["statuses"][0]), "ann offline");
+}
+
 #[test]
 fn follower_no_longer_followed_back_stops_seeing_even_if_the_bus_lost_the_update() {
     let mut scene = PeopleFixture { cluster: TestCluster::with(Some(0), Some(1), &settings()) };

@@ -170,7 +170,7 @@ impl PeopleWorkload {
         let viewer = client.link.user.clone();
         let settled = client.here_since.is_some_and(|since| cluster.now.since(since) >= LATE_MS);
         let since = Time(cluster.now.ms().saturating_sub(LATE_MS));
-        let hidden = about != viewer && !self.judge.may_have_shown(since, about, &viewer);
+        let hidden = about != viewer && !self.judge.was(since, |facts| facts.shows(about, &viewer));
         match reported.online && settled && hidden {
             true => Err(format!("{about} hides from {viewer}, who receives {status}")),
             false => Ok(()),

@@ -40,16 +40,12 @@ impl StoredPeople {
         match self.visibility_of(user) {
             Visibility::Everyone => true,
             Visibility::Nobody => false,
-            _ => self.follow_each_other(user, to),
+            _ => self.follows(to, user) && self.follows(user, to),
         }
     }
 
     pub fn visibility_of(&self, user: &str) -> Visibility {
         self.visibility.get(user).copied().unwrap_or_default()
-    }
-
-    fn follow_each_other(&self, user: &str, other: &str) -> bool {
-        self.follows(other, user) && self.follows(user, other)
     }
 }
 
@@ -104,15 +100,6 @@ impl PeopleJudge {
     pub fn was(&self, since: Time, holds: impl Fn(&StoredPeople) -> bool) -> bool {
         let past = self.past.iter().rev().take_while(|(until, _)| *until >= since);
         holds(&self.now) || past.into_iter().any(|(_, facts)| holds(facts))
-    }
-
-    /// Whether a node could believe since then that a user shows their status to another. It learns of visibility and
-    /// follows from different messages, so it may know a new follow before an older change of visibility.
-    pub fn may_have_shown(&self, since: Time, user: &str, to: &str) -> bool {
-        let had = |visibility| self.was(since, |facts| facts.visibility_of(user) == visibility);
-        had(Visibility::Everyone)
-            || (had(Visibility::FollowersIFollow)
-                && self.was(since, |facts| facts.follow_each_other(user, to)))
     }
 
     pub fn facts(&self) -> &StoredPeople {
