@@ -1,6 +1,4 @@
 """The load of the cluster over REST: every node tells its own, and what the others know of a node survives it."""
-import os
-import signal
 import time
 
 import httpx
@@ -75,7 +73,7 @@ def test_each_range_has_its_points(combination):
 def test_a_suspended_node_is_silent_and_a_killed_one_has_died(combination):
     with combination.cluster(3, CONFIG) as (a, b, c):
         names = {server: answering(server, 3)["node"] for server in (a, b, c)}
-        os.kill(b.process.pid, signal.SIGSTOP)
+        b.suspend()
         try:
             until(lambda: by_name(load(a))[names[b]]["silent_ms"], "the suspended node to be silent", 10)
             began = time.monotonic()
@@ -84,7 +82,7 @@ def test_a_suspended_node_is_silent_and_a_killed_one_has_died(combination):
             assert found[names[b]]["figures"]["sessions"] == 0, "its last figures stay"
             assert found[names[c]]["silent_ms"] is None
         finally:
-            os.kill(b.process.pid, signal.SIGCONT)
+            b.resume()
         answering(a, 3)
         c.process.kill()
         c.process.wait()

@@ -1,5 +1,4 @@
 """Graceful stops: sessions move to a live server, or wait in the store for the next one."""
-import os
 import signal
 import time
 
@@ -83,11 +82,11 @@ def test_a_live_server_adopts_sessions_that_could_not_be_migrated(combination, c
         ann.ok("subscribe", channel=channel)
         publish(b, channel, 1)
         assert ann.event()["data"] == 1
-        os.kill(b.process.pid, signal.SIGSTOP)
+        b.suspend()
         try:
             assert a.terminate(timeout=6) == 0, "the stop has a time limit"
         finally:
-            os.kill(b.process.pid, signal.SIGCONT)
+            b.resume()
         until(lambda: b.metric("tavern_sessions") == 1, "the session to be adopted")
         publish(b, channel, 2)
         with Socket(b, user="ann") as back:

@@ -2,6 +2,7 @@
 
 Must hold: no process outlives its `with` block, and a failing test can show the server's log.
 """
+import os
 import pathlib
 import random
 import shutil
@@ -103,6 +104,14 @@ class Server:
             return self.process.wait(timeout)
         finally:
             self.kill()
+
+    def suspend(self):
+        """Like a machine that does not answer. On a busy machine a thread runs on for a while after the signal."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self):
         if self.process is not None:
