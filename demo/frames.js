@@ -68,11 +68,11 @@ export class Frames {
 
   #seen(direction, data) {
     this.#counts[direction]++;
+    if (!document.hidden) this.#draw();
     if (!this.#watching) return;
     const cut = typeof data === 'string' ? data.slice(0, TEXT_MAX) : '(binary)';
     this.#waiting.push({ direction, at: Date.now(), text: cut.replace(SECRETS, '"$1":"$2…"'), more: data.length > TEXT_MAX });
     if (this.#waiting.length > SHOWN_MAX) this.#waiting.shift();
-    this.#draw();
   }
 
   #paint() {

@@ -26,6 +26,7 @@ const OTHERS: &[&str] = &[
     "clients/python/README.md",
     "clients/scenarios/README.md",
     "clients/spec.md",
+    "examples/README.md",
     "examples/matchmaker/matchmaker.py",
     "examples/pusher-chat/chat.cjs",
     "packaging",

@@ -59,7 +59,7 @@ SHOWN = "[...document.querySelectorAll('#frame-list li')]"
 def test_frames_are_shown_as_they_travel(demo, lobby):
     ann = demo.open_user(lobby, "ann")
     # Closed: counted, not kept.
-    ann.sees(" sent, ", at="#frames-count")
+    ann.wait("/^[1-9][0-9]* sent, [1-9][0-9]* received$/.test(document.getElementById('frames-count').textContent)")
     assert ann.eval(f"{SHOWN}.length") == 0
     ann.click("#frames summary")
     ann.say("good evening")

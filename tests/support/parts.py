@@ -11,7 +11,7 @@ import zlib
 CELL = ("combination", "setting", "spread", "client")
 COMBINATIONS = ("postgres+nats", "postgres+redis", "postgres+postgres", "redis+redis")
 OTHER_TOOLS = (
-    "install/", "foreign/", "openapi/", "journeys/",
+    "install/", "foreign/", "openapi/", "journeys/", "examples/",
     # Java.
     "pusher/test_java.py", "tour/test_documents.py::test_the_examples_run[docs/guides/pusher.md]",
     # Go and C#.
@@ -51,7 +51,7 @@ def left_out(items):
         if item.get_closest_marker("alone"):
             reasons[item] = "tests that measure times or use all cores"
         elif any(item.nodeid.startswith(folder) for folder in OTHER_TOOLS):
-            reasons[item] = "install files, proxies and test suites of others"
+            reasons[item] = "install files, proxies, examples and test suites of others"
         elif params(item).get("client") in OTHER_CLIENTS:
             reasons[item] = "clients in Go and C#"
         elif item.get_closest_marker("browser"):

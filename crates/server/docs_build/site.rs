@@ -31,6 +31,7 @@ const SECTIONS: &[Section] = &[
             "docs/get-started/quickstart.md",
             "docs/get-started/tutorial.md",
             "docs/get-started/concepts.md",
+            "examples/README.md",
         ],
     },
     Section {
