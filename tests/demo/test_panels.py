@@ -147,6 +147,8 @@ def test_the_dashboard_opens_without_asking_for_the_key(demo, lobby):
     page = demo.page(f"{lobby.url}/demo?user=ann#key={lobby.key}")
     page.wait("document.body.dataset.ready === 'yes'")
     assert lobby.key not in page.eval("location.href"), "the key is removed from the address"
+    # A new tab has a storage of its own, so the link carries the key too.
+    assert page.eval("document.querySelector('.links a:last-child').hash") == f"#key={lobby.key}"
     page.click(".links a:has-text('Dashboard')")
     page.wait("document.querySelector('nav') && document.body.innerText.includes('Overview')")
     page.wait("!document.querySelector('input[type=password]')?.offsetParent")
