@@ -30,7 +30,8 @@ def seen(*lines, killed=()):
 
 
 def test_a_last_seen_that_moves_backwards_is_detected():
-    assert seen((0.0, 1.0, 100), (2.0, 3.0, 90)) == seen((0.0, 1.0, 100), (2.0, 3.0, None)) == 1
+    assert seen((0.0, 1.0, 100), (2.0, 3.0, 90)) == seen((0.0, 1.0, 100), (2.0, 3.0, None), (4.0, 5.0, 90)) == 1
+    assert seen((0.0, 1.0, 100), (2.0, 3.0, None), (4.0, 5.0, 100)) == 0, "null while they are online"
     assert seen((0.0, 1.0, 100), (2.0, 3.0, 90), killed=[2.5]) == 0
     assert seen((0.0, 4.0, 100), (2.0, 3.0, 90)) == 0, "at the same time"
 

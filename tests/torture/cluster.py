@@ -34,8 +34,6 @@ history_messages = 10000
 history_bytes = 100000000
 [kinds.canary]
 grace_ms = 0
-[presence]
-last_seen_ms = 5000
 """
 
 

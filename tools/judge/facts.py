@@ -29,9 +29,11 @@ def last_seen_never_moves_backwards(history, verdict):
         asked, answered, value = line["asked"], line["at"], line["value"]
         verdict.checked += 1
         before = by_user.setdefault(line["user"], [])
+        if value is None:
+            continue  # They are online, or were never seen.
         # Answers that overlap have no order.
-        known = max(((then, when) for when, then in before if when <= asked and then is not None), default=None)
-        if known and (value is None or value < known[0]):
+        known = max(((then, when) for when, then in before if when <= asked), default=None)
+        if known and value < known[0]:
             if not any(known[1] - 3 < loss < answered for loss in history.store_losses):
                 verdict.broken(f"{line['user']} was seen at {known[0]} and later at {value}")
         before.append((answered, value))

@@ -35,7 +35,7 @@ pub use core::render::{PollFlags, Scratch, read_session};
 pub use core::{Attached, Core, Effects, Poll, ShardMessage};
 pub use event::{Author, Message, Namespace};
 pub use history::write_page as write_history_page;
-pub use liveness::{Liveness, LivenessEffects, LivenessEvent, LivenessRules, LivenessTask};
+pub use liveness::{Liveness, LivenessEffects, LivenessEvent, LivenessRules, LivenessTask, TakenOver};
 pub use migration::{
     LookupResult, PackedSession, SessionLookup, may_have_missed, store_session, take_session,
 };

@@ -81,8 +81,6 @@ pub struct Settings {
     pub activities: Activities,
     /// How long a disconnect is hidden from followers.
     pub disconnect_ms: u64,
-    /// How often last seen is written for connected users.
-    pub last_seen_ms: u64,
     /// How many users one user may follow.
     pub following: usize,
     pub channels_per_session: usize,
@@ -197,7 +195,6 @@ impl Default for Settings {
             tick_ms: 250,
             activities: Activities { others: "online".into(), ..Activities::default() },
             disconnect_ms: 1_000,
-            last_seen_ms: 60_000,
             following: 5_000,
             channels_per_session: 256,
             patterns_per_session: 64,

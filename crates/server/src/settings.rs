@@ -62,7 +62,6 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
         tick_ms: config.presence.tick_ms,
         activities: activities(config),
         disconnect_ms: config.presence.disconnect_coalesce_ms,
-        last_seen_ms: config.presence.last_seen_ms,
         following: limits.following,
         channels_per_session: limits.channels_per_session,
         patterns_per_session: limits.patterns_per_session,

@@ -135,10 +135,11 @@ pub enum AttendanceInput {
         node: Arc<str>,
         loss: ClientLoss,
     },
-    /// All clients of one epoch of a node are lost.
+    /// All clients of one epoch of a node are lost, which was last known to live at `seen`.
     LoseNode {
         node: NodeEpoch,
         loss: ClientLoss,
+        seen: Time,
     },
     /// These node epochs are unknown: their clients leave without a grace period.
     Sweep {
@@ -221,19 +222,19 @@ impl Attendance {
             }
             AttendanceInput::Lose { client, loss } => {
                 if let Some(at) = self.find_living(client) {
-                    self.lose(now, at, loss, changes);
+                    self.lose(now, at, loss, loss.at, changes);
                 }
             }
             AttendanceInput::LoseAt { client, node, loss } => {
                 let stays = |at: &usize| self.clients[*at].node.node == node;
                 if let Some(at) = self.find_living(client).filter(stays) {
-                    self.lose(now, at, loss, changes);
+                    self.lose(now, at, loss, loss.at, changes);
                 }
             }
-            AttendanceInput::LoseNode { node: home, loss } => {
+            AttendanceInput::LoseNode { node: home, loss, seen } => {
                 let of_node = |attendee: &ChannelClient| attendee.lost.is_none() && attendee.node == home;
                 while let Some(at) = self.clients.iter().position(of_node) {
-                    self.lose(now, at, loss, changes);
+                    self.lose(now, at, loss, seen, changes);
                 }
             }
             AttendanceInput::Sweep { nodes } => self.sweep(now, &nodes, changes),
@@ -310,14 +311,21 @@ impl Attendance {
         }
     }
 
-    fn lose(&mut self, now: Time, at: usize, loss: ClientLoss, changes: &mut Vec<AttendanceChange>) {
+    fn lose(
+        &mut self,
+        now: Time,
+        at: usize,
+        loss: ClientLoss,
+        seen: Time,
+        changes: &mut Vec<AttendanceChange>,
+    ) {
         assert!(!loss.reason.is_explicit(), "an explicit departure is not a loss");
-        // A time in the future, from a clock that was ahead, must not extend the grace period.
-        let seen = loss.at.min(now);
         let attendee = &mut self.clients[at];
-        attendee.lost = Some(LostClient { at: seen, until: seen + loss.grace_ms });
+        // A time in the future, from a clock that was ahead, must not extend the grace period.
+        let at = loss.at.min(now);
+        attendee.lost = Some(LostClient { at, until: at + loss.grace_ms });
         let client = attendee.client;
-        self.depart(client, LastDeparture { reason: loss.reason, seen }, changes);
+        self.depart(client, LastDeparture { reason: loss.reason, seen: seen.min(now) }, changes);
     }
 
     fn sweep(&mut self, now: Time, nodes: &[NodeEpoch], changes: &mut Vec<AttendanceChange>) {
@@ -326,7 +334,7 @@ impl Attendance {
             // Its arrival is the last time it is known to have been present.
             let loss =
                 ClientLoss { at: self.clients[at].since, grace_ms: 0, reason: OfflineReason::NodeDown };
-            self.lose(now, at, loss, changes);
+            self.lose(now, at, loss, loss.at, changes);
         }
     }
 

@@ -233,10 +233,7 @@ impl Followee {
                 (cause, channel) = (activities.cause(&came.channel, true), Some(came.channel.clone()));
             }
         }
-        // While they are online, a changed `last_seen` alone is not announced.
-        let same = Status { last_seen: believed.last_seen, ..status.clone() } == believed;
-        let same = same && (status.online || status.last_seen == believed.last_seen);
-        (!same).then_some(StatusUpdate { status, cause, channel })
+        (status != believed).then_some(StatusUpdate { status, cause, channel })
     }
 
     /// Applies a fact. `None`: it is already known, or older than what is known.

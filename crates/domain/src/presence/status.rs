@@ -38,6 +38,7 @@ pub struct Status {
     pub leaving: bool,
     pub activities: Vec<Activity>,
     pub channels: Vec<Arc<str>>,
+    /// When they last went offline. `None` while they are online.
     pub last_seen: Option<Time>,
 }
 
@@ -106,6 +107,7 @@ impl Activities {
         // A stable sort: equal ones stay in the order of their channels.
         activities.sort_by_key(|activity| self.rank(&activity.activity));
         let channels = current.iter().map(|one| one.channel.clone()).collect();
+        let last_seen = last_seen.filter(|_| !online);
         Status { online, leaving: online && leaving, activities, channels, last_seen }
     }
 

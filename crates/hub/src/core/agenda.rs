@@ -34,8 +34,6 @@ pub(crate) enum Timer {
     DisconnectShown(Arc<str>),
     /// Users that could not be loaded are retried.
     RetryPeople,
-    /// Last seen is written for the users who are still connected.
-    LastSeen,
     /// Status changes are published for other services.
     ServiceFeed,
     /// A session on its way to or from another node.
@@ -116,14 +114,14 @@ mod tests {
     #[test]
     fn timers_fire_in_order_and_not_early() {
         let mut agenda = Agenda::new(Time(0));
-        agenda.set(Time(20), Timer::LastSeen);
+        agenda.set(Time(20), Timer::Retention);
         agenda.set(Time(10), Timer::PartyDue(7));
         agenda.set(Time(10), Timer::PartyDue(7));
         assert_eq!(agenda.next_wake(), Some(Time(10)));
         assert_eq!(agenda.take_due(Time(9)), None);
         assert_eq!(agenda.take_due(Time(15)), Some(Timer::PartyDue(7)));
         assert_eq!(agenda.take_due(Time(15)), None);
-        agenda.cancel(Time(20), Timer::LastSeen);
+        agenda.cancel(Time(20), Timer::Retention);
         assert_eq!(agenda.next_wake(), None);
     }
 }

@@ -78,17 +78,6 @@ impl Users {
         self.local.contains_key(user)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.local.is_empty()
-    }
-
-    /// Sorted, so that every run has the same order.
-    pub fn names(&self) -> Vec<Arc<str>> {
-        let mut names: Vec<Arc<str>> = self.local.keys().cloned().collect();
-        names.sort();
-        names
-    }
-
     pub fn add_session(&mut self, user: &Arc<str>, id: ListenerId) {
         self.local.entry(user.clone()).or_default().sessions.push(id);
     }

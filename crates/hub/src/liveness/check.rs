@@ -1,7 +1,7 @@
 //! One check of the other nodes: the store's time, the nodes, the presences of closed epochs, overdue deadlines and,
 //! less often, stale presences. Must hold: one request at a time, so that the check does not flood a slow store.
 
-use super::{Liveness, LivenessEvent, LivenessTask, PendingRequest};
+use super::{Liveness, LivenessEvent, LivenessTask, PendingRequest, TakenOver};
 use crate::rows::StaleUser;
 use std::collections::VecDeque;
 use tavern_domain::presence::{ClientLoss, NodeEpoch, OfflineReason};
@@ -177,7 +177,10 @@ impl Liveness {
         }
         let reason = if node.clean { OfflineReason::Lost } else { OfflineReason::NodeDown };
         let node_epoch = NodeEpoch::from(&node.writer);
-        let taken = (presence, node_epoch, ClientLoss { at: closed_at, grace_ms, reason });
+        let loss = ClientLoss { at: closed_at, grace_ms, reason };
+        // The grace period begins when the epoch is closed: until then clients may have had no server to reconnect to.
+        let seen = if node.clean { closed_at } else { node.lease_until.min(closed_at) };
+        let taken = TakenOver { presence, node: node_epoch, loss, seen };
         self.effects.tasks.push(LivenessTask::TakeOver(Box::new(taken)));
     }
 

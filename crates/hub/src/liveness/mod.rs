@@ -29,11 +29,21 @@ pub struct LivenessRules {
     pub sweep_age_ms: u64,
 }
 
+/// A presence whose node is dead, and how its clients were lost.
+#[derive(Clone, Debug)]
+pub struct TakenOver {
+    pub presence: PresenceRow,
+    pub node: NodeEpoch,
+    pub loss: ClientLoss,
+    /// When the node was last known to live: the end of its lease.
+    pub seen: Time,
+}
+
 /// A task for the shards.
 #[derive(Clone, Debug)]
 pub enum LivenessTask {
-    /// Any one shard: a presence whose node is dead, and how its clients were lost.
-    TakeOver(Box<(PresenceRow, NodeEpoch, ClientLoss)>),
+    /// Any one shard: a presence whose node is dead.
+    TakeOver(Box<TakenOver>),
     /// Any one shard: a deadline that its node did not handle in time.
     Overdue(Deadline),
     /// Any one shard: presences that no node will end.

@@ -8,7 +8,6 @@ mod command;
 mod follow;
 mod follow_lists;
 mod interest;
-mod last_seen;
 mod load;
 mod loaded;
 mod mutual;
@@ -30,7 +29,6 @@ use crate::replica::Replicas;
 use command::{PeopleCommands, UnknownOutcome};
 use follow_lists::{FollowLists, WaitingSession};
 use interest::{UserInterests, UserRole};
-use last_seen::LastSeen;
 use load::{UserLoad, UserLoads};
 use mutual::MutualFollows;
 use rotation::Rotation;
@@ -53,7 +51,6 @@ pub(crate) struct People {
     interests: UserInterests,
     loads: UserLoads,
     mutual: Replicas<MutualFollows>,
-    last_seen: LastSeen,
     /// The users that are compared with the store next.
     checked_followed: Rotation,
     checked_local: Rotation,
@@ -107,7 +104,6 @@ impl People {
         }
         let entry = self.interests.add(core, &user);
         self.follows.add_user(user.clone(), entry);
-        self.last_seen.schedule(core);
         for user in self.interests.request(core, vec![user], UserRole::Local) {
             self.load_local(core, &user);
         }
@@ -247,10 +243,6 @@ impl People {
     /// The delay before followers see a disconnect is over.
     pub fn show_disconnect(&mut self, core: &mut Core, user: &Arc<str>) {
         self.feed.show_disconnect(core, user);
-    }
-
-    pub fn record_last_seen(&mut self, core: &mut Core) {
-        self.last_seen.record(core);
     }
 
     /// Publishes the due status changes for other services.

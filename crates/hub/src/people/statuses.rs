@@ -1,7 +1,7 @@
 //! Many statuses at once: the `statuses` event, the reply to `status`, and the digest by which nodes compare what a session
 //! was sent.
 
-use super::person::followee_of;
+use super::person::{followee_of, last_seen_of};
 use crate::core::Core;
 use crate::core::listener::ListenerId;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ fn split(statuses: &[UserStatusView<'_>], tails: &mut Vec<Vec<u8>>) {
     split(second, tails);
 }
 
-/// The reply to `status`: what a viewer may see of the users that were read for them.
+/// The reply to `status`: what a viewer may see of the users that were read for them. Users see the end of their own last
+/// visit, so that apps can show them what is new since then.
 pub(super) fn reply_for(core: &Core, viewer: &str, people: &[UserSnapshot]) -> Vec<u8> {
     let status = |person: &UserSnapshot| {
         let followee = followee_of(core.now, person);
@@ -45,7 +46,10 @@ pub(super) fn reply_for(core: &Core, viewer: &str, people: &[UserSnapshot]) -> V
         };
         match followee.visibility.shows(viewer) {
             true => {
-                let status = followee.status(&core.node.settings.activities);
+                let mut status = followee.status(&core.node.settings.activities);
+                if viewer == Viewer::Themselves {
+                    status.last_seen = last_seen_of(person);
+                }
                 (person.user.clone(), followee.name, status)
             }
             false => (person.user.clone(), None, Status::default()),

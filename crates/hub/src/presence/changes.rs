@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tavern_domain::presence::{
     Attendance, AttendanceChange, AttendanceInput, ChannelClient, ClientLoss, OfflineReason, PresenceSummary,
-    PresenceUpdate, UserFact, UserUpdate,
+    PresenceUpdate, UserFact, UserUpdate, Visibility,
 };
 use tavern_domain::{ClientId, Time};
 use tavern_store::limits::RETRY_AFTER_MS;
@@ -452,6 +452,8 @@ fn notify_followers(
         AttendanceChange::UserOffline { last_seen, .. } => Some(*last_seen),
         _ => None,
     });
+    // Nobody saw when they left: it is not shown later either.
+    let last_seen = last_seen.filter(|_| change.visibility != Some(Visibility::Nobody));
     let (channel, user) = (change.key.channel.clone(), change.key.user.clone());
     let name = change.name.clone();
     let fact = UserFact::Channel { channel: channel.clone(), version, presence: stay, last_seen, name };

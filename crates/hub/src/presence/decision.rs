@@ -6,7 +6,7 @@ use super::hold::{self, HoldDecision};
 use super::sweep::{SweepDecision, SweptPresence};
 use super::topic::transitions;
 use crate::core::listener::ListenerId;
-use crate::rows::{MembershipRow, add_presence, expected_user, remove_hold, stored_visibility};
+use crate::rows::{INBOX, MembershipRow, add_presence, expected_user, remove_hold, stored_visibility};
 use crate::transaction::{Decision, DecisionContext, DecisionStep, Facts, Need};
 use std::sync::Arc;
 use tavern_domain::Time;
@@ -14,7 +14,8 @@ use tavern_domain::presence::{
     Attendance, AttendanceChange, AttendanceInput, ChannelClient, OfflineReason, PresenceSummary, Visibility,
 };
 use tavern_store::{
-    Commit, Expect, LastSeenUpdate, PresenceKey, PresenceRow, RowKey, UserSnapshot, Versioned, planted,
+    Commit, Deadline, Expect, LastSeenUpdate, PresenceKey, PresenceRow, RowKey, UserSnapshot, Versioned,
+    planted,
 };
 use tavern_wire::error::{Code, Refusal};
 
@@ -317,6 +318,22 @@ fn said_bye(changes: &[AttendanceChange]) -> bool {
         .any(|change| matches!(change, AttendanceChange::UserOffline { reason, .. } if reason.is_explicit()))
 }
 
+/// A user went offline. Where nobody saw them, the time is not recorded, because it would show that they were here; but it
+/// counts for the messages in their inbox.
+fn note_departure(
+    context: &DecisionContext<'_>,
+    user: &Arc<str>,
+    visibility: Visibility,
+    at: Time,
+    commit: &mut Commit,
+) {
+    if visibility == Visibility::Nobody {
+        commit.deadlines.push(Deadline::new(context.now + context.settings.inbox.keep_ms, INBOX, user));
+    } else {
+        commit.seen.push(LastSeenUpdate { user: user.clone(), at });
+    }
+}
+
 /// The commit of a change. The driver adds the expected versions.
 pub(super) fn commit_of(
     context: &DecisionContext<'_>,
@@ -333,10 +350,13 @@ pub(super) fn commit_of(
     if forgets_grace(change) {
         commit.deadlines.clear();
     }
-    if let Some(AttendanceChange::UserOffline { last_seen, .. }) = changes.last()
-        && change.is_own_channel()
-    {
-        commit.seen.push(LastSeenUpdate { user: change.key.user.clone(), at: *last_seen });
+    // A join may end an earlier presence whose grace period is over.
+    let departed = changes.iter().find_map(|change| match change {
+        AttendanceChange::UserOffline { last_seen, .. } => Some(*last_seen),
+        _ => None,
+    });
+    if let Some(at) = departed.filter(|_| change.is_own_channel()) {
+        note_departure(context, &change.key.user, visibility, at, &mut commit);
     }
     commit.appends = transitions(context, change, changes);
     commit

@@ -12,7 +12,7 @@ use crate::rows::{self, HOLD, MembershipRow};
 use crate::user::{is_own_channel, own_channel};
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use tavern_domain::presence::{AttendanceInput, ClientLoss, ClientState, NodeEpoch, OfflineReason};
+use tavern_domain::presence::{AttendanceInput, ClientLoss, ClientState, OfflineReason};
 use tavern_domain::{ClientId, Identity, Rights, Time, Verb};
 use tavern_store::{Deadline, PresenceKey, PresenceRow, StoreAnswer};
 
@@ -188,21 +188,10 @@ impl Presence {
         }
     }
 
-    /// Takes over the client of a stopped or dead node.
-    pub(crate) fn take_over(
-        &mut self,
-        core: &mut Core,
-        presence: &PresenceRow,
-        node_epoch: NodeEpoch,
-        loss: ClientLoss,
-    ) {
-        self.changes.begin(
-            core,
-            PresenceChange::of(
-                presence.key.clone(),
-                PresenceAction::Input(AttendanceInput::LoseNode { node: node_epoch, loss }),
-            ),
-        );
+    /// Takes over the clients of a stopped or dead node.
+    pub(crate) fn take_over(&mut self, core: &mut Core, presence: &PresenceRow, loss: AttendanceInput) {
+        let change = PresenceChange::of(presence.key.clone(), PresenceAction::Input(loss));
+        self.changes.begin(core, change);
     }
 
     /// A client whose session migrated to another node is lost, unless it is present under that node.

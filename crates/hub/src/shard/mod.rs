@@ -20,7 +20,7 @@ use crate::core::listener::ListenerId;
 use crate::core::{Core, Feature, Notice, ShardMessage, loss};
 use crate::history::History;
 use crate::inbox::Inbox;
-use crate::liveness::LivenessTask;
+use crate::liveness::{LivenessTask, TakenOver};
 use crate::migration::Migration;
 use crate::node::{ChannelUpdate, ControlMessage, Node, RandomSource, UserNotice};
 use crate::party::Parties;
@@ -30,7 +30,7 @@ use crate::rows;
 use crate::topics::{TopicCaller, TopicCommand, TopicEffects, Topics};
 use std::sync::Arc;
 use tavern_domain::Time;
-use tavern_domain::presence::UserUpdate;
+use tavern_domain::presence::{AttendanceInput, UserUpdate};
 use tavern_store::{Deadline, StoreAnswer, Ticket};
 use tavern_wire::bus::migration::MigrationRequest;
 
@@ -161,8 +161,8 @@ impl Shard {
         let core = &mut self.core;
         match task {
             LivenessTask::TakeOver(taken) => {
-                let (presence, node_epoch, loss) = *taken;
-                self.presence.take_over(core, &presence, node_epoch, loss);
+                let TakenOver { presence, node, loss, seen } = *taken;
+                self.presence.take_over(core, &presence, AttendanceInput::LoseNode { node, loss, seen });
             }
             LivenessTask::Overdue(deadline) => self.overdue(&deadline),
             LivenessTask::Sweep(user) => self.presence.sweep_user(core, user),

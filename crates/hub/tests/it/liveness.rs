@@ -154,10 +154,20 @@ impl Harness {
 
     fn taken(&self) -> Vec<(Arc<str>, OfflineReason, Time)> {
         let taken = self.tasks.iter().filter_map(|task| match task {
-            LivenessTask::TakeOver(taken) => Some((taken.0.key.user.clone(), taken.2.reason, taken.2.at)),
+            LivenessTask::TakeOver(taken) => {
+                Some((taken.presence.key.user.clone(), taken.loss.reason, taken.loss.at))
+            }
             _ => None,
         });
         taken.collect()
+    }
+
+    fn last_seen(&self) -> Vec<Time> {
+        let seen = self.tasks.iter().filter_map(|task| match task {
+            LivenessTask::TakeOver(taken) => Some(taken.seen),
+            _ => None,
+        });
+        seen.collect()
     }
 
     fn count(&self, is: impl Fn(&LivenessTask) -> bool) -> usize {
@@ -295,6 +305,21 @@ fn dead_node_is_closed_when_its_lease_expires_and_its_clients_are_lost() {
         [(Arc::from("ann"), OfflineReason::NodeDown, closed_at)],
         "at once, not a heartbeat later"
     );
+    assert_eq!(harness.last_seen(), [closed_at]);
+}
+
+#[test]
+fn clients_of_a_node_that_died_long_ago_were_last_seen_when_its_lease_ended() {
+    let mut harness = Harness::new();
+    let other = Writer::new("other", open(&harness.engine, "other", 5_000));
+    let lease_until = harness.nodes().iter().find(|node| node.writer == other).unwrap().lease_until;
+    put(&harness.engine, "ann", &other);
+    harness.clock.advance(60_000);
+    harness.pass(20_000);
+    let closed_at = harness.nodes().iter().find_map(|node| node.closed_at).expect("closed");
+    assert!(closed_at >= lease_until + 50_000, "closed at {}", closed_at.ms());
+    assert_eq!(harness.taken()[0].2, closed_at, "they have the whole grace period to reconnect");
+    assert!(harness.last_seen().iter().all(|seen| *seen == lease_until));
 }
 
 #[test]

@@ -4,10 +4,12 @@ use crate::harness::cluster::TestCluster;
 use crate::harness::code;
 use crate::harness::people::{GRACE, HOLD, PeopleFixture, RESUME, settings, shown, summary};
 use serde_json::{Value, json};
+use tavern_domain::Time;
+use tavern_domain::presence::Visibility;
 use tavern_hub::{Caller, Flow, Settings};
-use tavern_hub::{LivenessTask, ShardEvent};
+use tavern_hub::{LivenessTask, ServiceCommand, ShardEvent};
 use tavern_store::memory::{WorkFault, WorkOutcome};
-use tavern_store::{Row, Work};
+use tavern_store::{Found, Read, Row, Work};
 
 #[test]
 fn follower_gets_the_status_at_once_and_every_change_on_every_tab() {
@@ -251,31 +253,55 @@ fn lost_update_is_found_at_the_heartbeat() {
     assert_eq!(who["users"][0]["user"], Value::Null);
 }
 
+/// When ann was last seen, as a session is told.
+fn last_seen(scene: &mut PeopleFixture, at: usize, asker: &mut Caller) -> Option<u64> {
+    let reply = scene.ask(at, asker, r#"{"op":"status","users":["ann"]}"#);
+    reply["statuses"][0]["last_seen"].as_u64()
+}
+
 #[test]
-fn last_seen_is_recorded_while_online_and_on_departure_but_not_on_arrival() {
+fn last_seen_is_recorded_on_departure_and_nothing_is_written_before() {
     let mut scene = PeopleFixture::new();
-    let mut bob = scene.client(0, "bob");
-    let seen = |scene: &mut PeopleFixture, bob: &mut Caller| {
-        let reply = scene.ask(0, bob, r#"{"op":"status","users":["ann"]}"#);
-        reply["statuses"][0]["last_seen"].as_u64()
-    };
-    let mut ann = scene.client(1, "ann");
-    let came = scene.cluster.node(0).now.0;
-    scene.cluster.live(30_000);
-    assert_eq!(seen(&mut scene, &mut bob), None, "not when she comes");
-    scene.cluster.live(90_000);
-    let first = seen(&mut scene, &mut bob).unwrap();
-    assert!(first >= came + 60_000, "{} ms after she came", first - came);
-    scene.cluster.live(60_000);
-    assert_eq!(seen(&mut scene, &mut bob), Some(first + 60_000));
-    scene.cluster.live(10_000);
-    let left = scene.cluster.node(0).now.0;
-    scene.send(1, &mut ann, r#"{"op":"bye"}"#);
-    assert_eq!(seen(&mut scene, &mut bob), Some(left));
-    let _again = scene.client(1, "ann");
-    assert_eq!(seen(&mut scene, &mut bob), Some(left), "since she was last here");
+    let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
     let _anonymous = scene.client(1, "nobody");
-    scene.cluster.live(120_000);
+    scene.cluster.live(1_000);
+    let commits = scene.cluster.commits();
+    scene.cluster.live(150_000);
+    assert_eq!(scene.cluster.commits(), commits, "users who do nothing");
+    assert_eq!(last_seen(&mut scene, 0, &mut bob), None, "online");
+    let left = scene.cluster.now().ms();
+    scene.send(1, &mut ann, r#"{"op":"bye"}"#);
+    assert_eq!(last_seen(&mut scene, 0, &mut bob), Some(left));
+    let mut again = scene.client(1, "ann");
+    assert_eq!(last_seen(&mut scene, 0, &mut bob), None, "online again");
+    assert_eq!(last_seen(&mut scene, 1, &mut again), Some(left), "the end of her own last visit");
+}
+
+#[test]
+fn hidden_visit_leaves_last_seen_as_it_was() {
+    let mut scene = PeopleFixture::new();
+    let (mut bob, mut ann) = (scene.client(0, "bob"), scene.client(1, "ann"));
+    scene.follow(0, &mut bob, "ann");
+    let left = scene.cluster.now().ms();
+    scene.send(1, &mut ann, r#"{"op":"bye"}"#);
+    scene.cluster.live(2_000);
+    let mut ann = scene.client(1, "ann");
+    scene.send(1, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
+    scene.cluster.live(5_000);
+    let hidden_until = scene.cluster.now();
+    scene.send(1, &mut ann, r#"{"op":"bye"}"#);
+    scene.cluster.live(2_000);
+    scene.events(0, &bob);
+    let order = ServiceCommand::SetVisibility { user: "ann".into(), value: Visibility::Everyone };
+    scene.cluster.node(0).handle(ShardEvent::Service { number: 1, order });
+    scene.cluster.settle();
+    assert_eq!(last_seen(&mut scene, 0, &mut bob), Some(left));
+    let read = Read::DueDeadlines { by: Time::NEVER, after: None, limit: 10 };
+    let Found::Deadlines(due) = scene.cluster.stored(read) else { panic!("no page") };
+    let inbox = due.rows.iter().find(|deadline| &*deadline.kind == "inbox").expect("a time for her inbox");
+    assert_eq!(inbox.due, hidden_until + settings().inbox.keep_ms, "counts from the hidden visit");
+    let told = scene.events(0, &bob);
+    assert!(told.iter().all(|event| event["status"]["last_seen"] == left), "{told:?}");
 }
 
 /// Resumes a session on another node.

@@ -309,8 +309,6 @@ section! {
         counts_at: u64 = KeySchema::integer(5_000, 1, 1 << 32);
         /// How long a disconnect is hidden from followers, in case the user reconnects.
         disconnect_coalesce_ms: u64 = KeySchema::integer(1_000, 0, MINUTE_MS);
-        /// How often the last seen time of a user who is online is stored.
-        last_seen_ms: u64 = KeySchema::integer(MINUTE_MS, 1_000, DAY_MS);
         /// How often each node looks for presences of unknown nodes.
         sweep_ms: u64 = KeySchema::integer(MINUTE_MS, 100, DAY_MS);
         /// Presences of unknown nodes are removed when they are older than this.

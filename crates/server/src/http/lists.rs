@@ -181,7 +181,8 @@ pub async fn users(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal
         if !user.starts_with(prefix) {
             break;
         }
-        found.entry(user).or_default().last_seen = last_seen.map(tavern_domain::Time::ms);
+        let entry = found.entry(user).or_default();
+        entry.last_seen = last_seen.filter(|_| !entry.online).map(tavern_domain::Time::ms);
     }
     let more = found.len() > limit;
     let rows: Vec<(Arc<str>, UserEntry)> = found.into_iter().take(limit).collect();

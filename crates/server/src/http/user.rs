@@ -29,15 +29,11 @@ pub async fn user(api: &HttpApi, name: &str) -> Result<HttpResponse, Refusal> {
     let known = known.into_iter().next().and_then(|person| person.known).map(|row| row.row);
     let visibility = known.as_ref().map_or(Visibility::Everyone, |user| user.visibility);
     let last_seen = known.and_then(|user| user.last_seen);
-    let left =
-        presences.iter().filter_map(|presence| presence.attendance.departed()).map(|gone| gone.seen).max();
     // A user is online while they are present in their own channel.
     let own = presences.iter().find(|presence| is_own_channel(&presence.key.channel));
     let online = own.is_some();
     let leaving = own.is_some_and(|presence| presence.attendance.is_leaving());
     let places: Vec<UserChannel> = presences.iter().map(whereabouts).collect();
-    // A user in the grace period has not left yet: a last-seen time would have to be taken back.
-    let last_seen = if online { last_seen } else { last_seen.max(left) };
     let status = api.node.settings.activities.status(online, leaving, &places, last_seen);
     let activities = status.activities.iter().map(|one| ActivityReport {
         activity: &one.activity,

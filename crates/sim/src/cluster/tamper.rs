@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tavern_domain::presence::{Attendance, ClientLoss, LostClient, NodeEpoch, OfflineReason, PresenceUpdate};
 use tavern_domain::{Channel, HistoryPosition, Time};
-use tavern_hub::{LivenessTask, Node as HubNode};
+use tavern_hub::{LivenessTask, Node as HubNode, TakenOver};
 use tavern_store::memory::MemoryEngine;
 use tavern_store::{
     BusPacket, ChangedChannel, ChangedRow, Commit, Expect, Found, HistoryAppended, PresenceRow, Read,
@@ -378,7 +378,7 @@ fn false_takeover(
     let kind = Channel::parse(&presence.key.channel).map_or("", |channel| channel.kind);
     let grace_ms = hub.settings.kind(kind).grace_ms;
     let loss = ClientLoss { at: now, grace_ms, reason: OfflineReason::NodeDown };
-    Some(LivenessTask::TakeOver(Box::new((presence, home, loss))))
+    Some(LivenessTask::TakeOver(Box::new(TakenOver { presence, node: home, loss, seen: now })))
 }
 
 fn is_open(engine: &MemoryEngine, writer: &Writer) -> bool {

@@ -2,6 +2,7 @@
 //!
 //! `5: tab 1 joins` · `5: tab 1 joins as X` · `5: tab 1 becomes X` · `5: tab 1 leaves` · `5: tab 1 logs out` ·
 //! `5: tab 1 is lost` · `5: tab 1 was lost at 3` · `5: tab 1 is lost, grace 2` · `5: node b dies` ·
+//! `5: node b dies, last seen at 3` ·
 //! `5: node b is unknown` · `5: a sweep` · `5` (time passes).
 //! Tabs 1 to 4 live on node a, 5 to 9 on node b.
 
@@ -54,7 +55,11 @@ fn read(words: &str, now: u64) -> AttendanceInput {
         }
         ["node", n, "dies"] => {
             let loss = ClientLoss { reason: OfflineReason::NodeDown, ..loss(now, GRACE) };
-            AttendanceInput::LoseNode { node: node(n), loss }
+            AttendanceInput::LoseNode { node: node(n), loss, seen: loss.at }
+        }
+        ["node", n, "dies", "last", "seen", "at", seen] => {
+            let loss = ClientLoss { reason: OfflineReason::NodeDown, ..loss(now, GRACE) };
+            AttendanceInput::LoseNode { node: node(n), loss, seen: Time(seen.parse().unwrap()) }
         }
         ["node", n, "is", "unknown"] => AttendanceInput::Sweep { nodes: alloc::vec![node(n)] },
         ["a", "sweep"] => AttendanceInput::Sweep { nodes: Vec::new() },
@@ -223,6 +228,11 @@ fn a_dead_node_loses_its_own_clients_only() {
     check(
         "0: tab 5 joins; 0: tab 6 joins; 5: node b dies; 20",
         "0: online, +5; 0: +6; 5: -5 node_down, -6 node_down; 20: offline node_down seen 5",
+    );
+    // The grace period begins when the loss is noticed.
+    check(
+        "0: tab 5 joins; 5: node b dies, last seen at 3; 19; 20",
+        "0: online, +5; 5: -5 node_down; 20: offline node_down seen 3",
     );
 }
 

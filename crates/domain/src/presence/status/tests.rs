@@ -61,6 +61,12 @@ fn an_offline_user_has_no_activities() {
 }
 
 #[test]
+fn last_seen_of_an_online_user_is_now() {
+    let status = |online| activities().status(online, online, &[], Some(Time(9))).last_seen;
+    assert_eq!((status(true), status(false)), (None, Some(Time(9))));
+}
+
+#[test]
 fn arrivals_and_departures_use_the_configured_causes() {
     for (channel, arrived, cause) in [
         ("activegame#G", true, "started_game"),

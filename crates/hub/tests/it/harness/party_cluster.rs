@@ -10,7 +10,7 @@ use tavern_domain::Time;
 use tavern_domain::party::{Membership, Party};
 use tavern_domain::presence::{ClientLoss, NodeEpoch, OfflineReason};
 use tavern_hub::{Caller, Flow, InboxRules, KindRules, PartyRules, Settings};
-use tavern_hub::{LivenessTask, ShardEvent};
+use tavern_hub::{LivenessTask, ShardEvent, TakenOver};
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{Found, Read, Row, RowKind, Writer};
 use tavern_wire::record::{self, read_membership, read_party};
@@ -224,11 +224,12 @@ impl PartyCluster {
             let loss = ClientLoss { at, grace_ms, reason: OfflineReason::NodeDown };
             self.cluster.node(by).shards[0].handle(
                 at,
-                ShardEvent::Liveness(LivenessTask::TakeOver(Box::new((
-                    row.row.clone(),
-                    NodeEpoch::from(&writer),
+                ShardEvent::Liveness(LivenessTask::TakeOver(Box::new(TakenOver {
+                    presence: row.row.clone(),
+                    node: NodeEpoch::from(&writer),
                     loss,
-                )))),
+                    seen: at,
+                }))),
             );
         }
         self.settle();

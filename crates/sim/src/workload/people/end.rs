@@ -8,8 +8,6 @@ use super::{CHANNELS, SKEW_MS};
 use crate::cluster::Cluster;
 use crate::workload::{LIVENESS, Outcome};
 
-/// How much earlier the stored last seen may be: it is written once a minute.
-const SEEN_MS: u64 = 60_000;
 /// A node may learn late that a user has left: it slept, or it died and its lease had to expire.
 const MISSED_MS: u64 = 2 * LIVENESS.lease_ms + 22_000;
 
@@ -69,11 +67,11 @@ impl PeopleWorkload {
 
     pub(super) fn check_last_seen(&self, cluster: &Cluster) -> Outcome {
         for (user, left_at) in &self.left_at {
-            if self.truth(user).online {
+            if self.truth(user).online || self.judge.left_hidden.contains(user) {
                 continue;
             }
             let seen = self.judge.last_seen.get(user).map_or(0, |seen| seen.ms());
-            let (from, to) = (left_at.ms() - SEEN_MS - SKEW_MS, left_at.ms() + MISSED_MS);
+            let (from, to) = (left_at.ms() - SKEW_MS, left_at.ms() + MISSED_MS);
             if seen < from || seen > to {
                 let now = cluster.now.ms();
                 return Err(format!(

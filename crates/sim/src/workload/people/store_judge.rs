@@ -1,6 +1,7 @@
 //! The stored facts about people, as they change: who follows whom, who shows themselves to whom, when they were last
 //! seen.
-//! Must hold: a user is never last seen in the future, and never earlier than before.
+//! Must hold: a user is never last seen in the future, and never earlier than before; the time is recorded when they go
+//! offline, in the same commit, and at no other time; it is not recorded where nobody saw them.
 
 use super::SKEW_MS;
 use crate::cluster::Cluster;
@@ -18,6 +19,10 @@ pub struct PeopleJudge {
     /// Earlier facts, and until when they were valid.
     past: Vec<(Time, StoredPeople)>,
     pub last_seen: BTreeMap<String, Time>,
+    /// Since when users are online, and who sees them.
+    online: BTreeMap<String, (Time, Visibility)>,
+    /// Users whom nobody saw when they last went offline.
+    pub left_hidden: BTreeSet<String>,
     pub inbox: InboxJudge,
     /// How often the message with this number was stored.
     posted: BTreeMap<u64, u64>,
@@ -60,6 +65,7 @@ impl PeopleJudge {
                 return Err(format!("message {number} was stored {count} times"));
             }
         }
+        let online = online(cluster);
         let mut facts = StoredPeople::default();
         for row in rows(cluster, RowKind::Follow).into_iter().chain(rows(cluster, RowKind::User)) {
             match row {
@@ -68,11 +74,12 @@ impl PeopleJudge {
                 }
                 Row::User(user) => {
                     facts.visibility.insert(user.user.to_string(), user.visibility);
-                    self.seen(cluster.now, &user.user, user.last_seen)?;
+                    self.seen(cluster.now, &user.user, user.last_seen, &online)?;
                 }
                 _ => {}
             }
         }
+        self.note_online(online)?;
         if facts != self.now {
             cluster.trace.say(cluster.now, || format!("store: {facts:?}"));
             self.past.push((cluster.now, std::mem::replace(&mut self.now, facts)));
@@ -80,8 +87,24 @@ impl PeopleJudge {
         Ok(())
     }
 
-    fn seen(&mut self, now: Time, user: &str, seen: Option<Time>) -> Outcome {
+    fn seen(
+        &mut self,
+        now: Time,
+        user: &str,
+        seen: Option<Time>,
+        online: &BTreeMap<String, (Time, Visibility)>,
+    ) -> Outcome {
         let before = self.last_seen.get(user).copied();
+        if seen != before {
+            match self.online.get(user) {
+                None => return Err(format!("{user} was not online, and was seen")),
+                Some((_, Visibility::Nobody)) => return Err(format!("{user} was hidden, and was seen")),
+                Some((since, _)) if online.get(user).is_some_and(|(now, _)| now == since) => {
+                    return Err(format!("{user} is online, and a time is stored"));
+                }
+                Some(_) => {}
+            }
+        }
         match (before, seen) {
             (Some(before), None) => Err(format!("{user} was seen at {}, and never was", before.ms())),
             (Some(before), Some(seen)) if seen < before => {
@@ -94,6 +117,23 @@ impl PeopleJudge {
             }
             (None, None) => Ok(()),
         }
+    }
+
+    /// Notes who went offline.
+    fn note_online(&mut self, online: BTreeMap<String, (Time, Visibility)>) -> Outcome {
+        for (user, (_, visibility)) in std::mem::replace(&mut self.online, online) {
+            if self.online.contains_key(&user) {
+                continue;
+            }
+            if visibility == Visibility::Nobody {
+                self.left_hidden.insert(user);
+            } else if !self.last_seen.contains_key(&user) {
+                return Err(format!("{user} went offline, and was never seen"));
+            } else {
+                self.left_hidden.remove(&user);
+            }
+        }
+        Ok(())
     }
 
     /// Whether something was true at some moment since then.
@@ -124,6 +164,16 @@ pub fn presences(cluster: &Cluster) -> impl Iterator<Item = (String, String, Vis
         }
         _ => None,
     })
+}
+
+/// Since when users are online, and who sees them.
+fn online(cluster: &Cluster) -> BTreeMap<String, (Time, Visibility)> {
+    let rows = rows(cluster, RowKind::Presence).into_iter();
+    let own = rows.filter_map(|row| match row {
+        Row::Presence(row) if row.key.channel.starts_with("user#") => Some(row),
+        _ => None,
+    });
+    own.map(|row| (row.key.user.to_string(), (row.attendance.since(), row.visibility))).collect()
 }
 
 fn rows(cluster: &Cluster, kind: RowKind) -> Vec<Row> {
