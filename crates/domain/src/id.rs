@@ -19,7 +19,8 @@ pub struct SessionKey(u128);
 pub struct Epoch(pub u64);
 
 impl ClientId {
-    const CHARS: usize = 16;
+    /// The length of its text.
+    pub const CHARS: usize = 16;
     const MASK: u128 = (1 << 80) - 1;
 
     pub fn from_random(bits: u128) -> ClientId {

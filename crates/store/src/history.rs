@@ -20,6 +20,10 @@ pub struct NewHistoryMessage {
     pub keep: HistoryLimits,
 }
 
+/// What a message takes in a store beside what it contains: the position, times, lengths, its share of the indexes. Measured
+/// with small messages: SQLite 36 to 103 bytes, Postgres 110 to 177, Redis 163 to 246, most with an id.
+const OVERHEAD_BYTES: u64 = 160;
+
 /// The publisher of a message, if it was a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistorySender {
@@ -36,6 +40,27 @@ pub struct HistoryMessage {
     pub sender: Option<HistorySender>,
     pub json: bool,
     pub body: Arc<[u8]>,
+}
+
+impl HistoryMessage {
+    /// What it counts against limits in bytes, on every engine.
+    pub fn stored_bytes(&self) -> u64 {
+        stored_bytes(self.id.as_deref(), self.sender.as_ref(), &self.body)
+    }
+}
+
+impl NewHistoryMessage {
+    /// The same before it is stored.
+    pub fn stored_bytes(&self) -> u64 {
+        stored_bytes(self.id.as_deref(), self.sender.as_ref(), &self.body)
+    }
+}
+
+fn stored_bytes(id: Option<&str>, sender: Option<&HistorySender>, body: &[u8]) -> u64 {
+    let user = sender.and_then(|sender| sender.user.as_deref());
+    let client = sender.map_or(0, |_| ClientId::CHARS);
+    let content = body.len() + id.map_or(0, str::len) + user.map_or(0, str::len) + client;
+    content as u64 + OVERHEAD_BYTES
 }
 
 /// The position that a message got.
@@ -69,7 +94,7 @@ pub struct HistorySummary {
     pub head: HistoryPosition,
     /// When its newest message is too old.
     pub expires_at: Time,
-    /// Sum of all stored bodies.
+    /// Sum of all stored messages.
     pub bytes: u64,
 }
 

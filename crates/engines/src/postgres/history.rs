@@ -52,7 +52,7 @@ pub(super) fn lock(wanted: &HistoryLocks) -> Statement<'_> {
 
 pub(super) fn load(wanted: &HistoryLocks) -> [Statement<'_>; 2] {
     let heads = "SELECT channel_name, epoch, message_offset, total, expires_at FROM histories WHERE channel_name = ANY ($1)";
-    let ids = "SELECT m.channel_name, m.id, m.message_offset, m.total - length(m.body), m.at
+    let ids = "SELECT m.channel_name, m.id, m.message_offset, m.total, m.at
         FROM unnest($1::text[], $2::text[]) AS k (channel_name, id)
         JOIN history_messages m ON m.channel_name = k.channel_name AND m.id = k.id";
     [
@@ -106,12 +106,12 @@ impl LockedHistories {
         history.head = *head;
         history.bounds.raise(head, keep, message.at);
         history.changed = true;
+        let begins_at = head.bytes - message.stored_bytes();
         if let Some(id) = &message.id {
-            let begins_at = head.bytes - message.body.len() as u64;
             let known = KnownMessage { offset: message.offset, begins_at, at: message.at };
             self.ids.insert((channel.clone(), id.clone()), known);
         }
-        self.added.push((channel.clone(), head.bytes, message.clone()));
+        self.added.push((channel.clone(), begins_at, message.clone()));
     }
 
     pub fn clear(&mut self, channel: &Arc<str>) {
@@ -158,7 +158,7 @@ impl LockedHistories {
         Statement::new(sql)
             .with(self.added.iter().map(|(channel, ..)| &**channel).collect::<Vec<_>>())
             .with(self.added.iter().map(|(.., message)| number(message.offset)).collect::<Vec<_>>())
-            .with(self.added.iter().map(|(_, total, _)| number(*total)).collect::<Vec<_>>())
+            .with(self.added.iter().map(|(_, begins_at, _)| number(*begins_at)).collect::<Vec<_>>())
             .with(self.added.iter().map(|(.., message)| time(message.at)).collect::<Vec<_>>())
             .with(self.added.iter().map(|(.., message)| message.id.as_deref()).collect::<Vec<_>>())
             .with(
@@ -179,9 +179,9 @@ fn update<'a>(changed: &[(&'a Arc<str>, &'a LockedHistory)]) -> Statement<'a> {
                 $6::bigint[], $7::bigint[], $8::bigint[])
                 AS k (channel_name, epoch, head, total, expires_at, after_offset, from_bytes, after_time)),
             kept AS (SELECT k.*, m.first, m.begins_at FROM heads k CROSS JOIN LATERAL
-                (SELECT message_offset AS first, total - length(body) AS begins_at FROM history_messages
+                (SELECT message_offset AS first, total AS begins_at FROM history_messages
                 WHERE channel_name = k.channel_name AND message_offset > k.after_offset
-                    AND (message_offset = k.head OR (total - length(body) >= k.from_bytes AND at > k.after_time))
+                    AND (message_offset = k.head OR (total >= k.from_bytes AND at > k.after_time))
                 ORDER BY message_offset LIMIT 1) AS m),
             gone AS (DELETE FROM history_messages m USING kept k
                 WHERE m.channel_name = k.channel_name AND m.message_offset < k.first)

@@ -189,7 +189,7 @@ CREATE TABLE inboxes (
 CREATE TABLE history_messages (
     channel_name   TEXT COLLATE "C" NOT NULL,
     message_offset BIGINT  NOT NULL,      -- from 1, without gaps within an epoch
-    total          BIGINT  NOT NULL,      -- bytes of all bodies of the epoch up to this one
+    total          BIGINT  NOT NULL,      -- bytes of all messages of the epoch before this one
     at             BIGINT  NOT NULL,
     id             TEXT COLLATE "C",      -- given by the publisher
     user_id        TEXT COLLATE "C",      -- of the publisher
@@ -205,7 +205,7 @@ CREATE TABLE histories (
     channel_name   TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     epoch          BIGINT NOT NULL,       -- another one when the history begins again
     message_offset BIGINT NOT NULL,       -- the last one given
-    total          BIGINT NOT NULL,       -- bytes of all bodies of the epoch
+    total          BIGINT NOT NULL,       -- bytes of all messages of the epoch
     dropped        BIGINT NOT NULL,       -- bytes of those that are not stored any more
     expires_at     BIGINT NOT NULL        -- when the last message is too old
 );

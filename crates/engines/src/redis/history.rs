@@ -46,7 +46,7 @@ pub(super) fn append(encoder: &mut Encoder, message: &NewHistoryMessage) {
     encoder.number(message.id.is_some().into());
     encoder.text(message.id.as_deref().unwrap_or(""));
     encoder.argument(&json.end());
-    encoder.number(message.body.len() as u64);
+    encoder.number(message.stored_bytes());
     encoder.number(message.keep.messages.min(MAX_EXACT));
     encoder.number(message.keep.bytes.min(MAX_EXACT));
     encoder.number(message.keep.ttl_ms.min(MAX_EXACT));

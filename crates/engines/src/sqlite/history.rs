@@ -42,7 +42,7 @@ impl HistoryHeads {
         id: &str,
     ) -> Result<Option<u64>, Error> {
         // The newest: an earlier one of the same id may not be trimmed yet.
-        let sql = "SELECT message_offset, total - length(body), at FROM history_messages \
+        let sql = "SELECT message_offset, total, at FROM history_messages \
             WHERE channel_name = ?1 AND id = ?2 ORDER BY message_offset DESC LIMIT 1";
         let read = |row: &Row<'_>| Ok((read_number(row, 0)?, read_number(row, 1)?, read_time(row, 2)?));
         let found = connection.prepare_cached(sql)?.query_row((channel, id), read).optional()?;
@@ -66,7 +66,7 @@ impl HistoryHeads {
         connection.prepare_cached(sql)?.execute((
             channel,
             number(message.offset),
-            number(head.bytes),
+            number(head.bytes - message.stored_bytes()),
             time(message.at),
             &message.id,
             sender.and_then(|sender| sender.user.as_ref()),
@@ -101,9 +101,9 @@ impl HistoryHeads {
 impl CachedHead {
     fn write(&self, connection: &Connection, channel: &str) -> Result<(), Error> {
         let (position, bounds) = (self.head.position, &self.bounds);
-        let sql = "SELECT message_offset, total - length(body) FROM history_messages \
+        let sql = "SELECT message_offset, total FROM history_messages \
             WHERE channel_name = ?1 AND message_offset > ?2 \
-            AND (message_offset = ?5 OR (total - length(body) >= ?3 AND at > ?4)) ORDER BY message_offset LIMIT 1";
+            AND (message_offset = ?5 OR (total >= ?3 AND at > ?4)) ORDER BY message_offset LIMIT 1";
         let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
         let after = bounds.after_offset.min(position.offset - 1);
         let values = (

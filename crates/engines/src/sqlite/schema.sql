@@ -188,7 +188,7 @@ CREATE TABLE inboxes (
 CREATE TABLE history_messages (
     channel_name   TEXT    NOT NULL,
     message_offset INTEGER NOT NULL,       -- from 1, without gaps within an epoch
-    total          INTEGER NOT NULL,       -- bytes of all bodies of the epoch up to this one
+    total          INTEGER NOT NULL,       -- bytes of all messages of the epoch before this one
     at             INTEGER NOT NULL,
     id             TEXT,                   -- given by the publisher
     user_id        TEXT,                   -- of the publisher
@@ -204,7 +204,7 @@ CREATE TABLE histories (
     channel_name   TEXT    NOT NULL PRIMARY KEY,
     epoch          INTEGER NOT NULL,       -- another one when the history begins again
     message_offset INTEGER NOT NULL,       -- the last one given
-    total          INTEGER NOT NULL,       -- bytes of all bodies of the epoch
+    total          INTEGER NOT NULL,       -- bytes of all messages of the epoch
     dropped        INTEGER NOT NULL,       -- bytes of those that are not stored any more
     expires_at     INTEGER NOT NULL        -- when the last message is too old
 ) STRICT, WITHOUT ROWID;

@@ -302,7 +302,7 @@ impl StorePair {
                 sender: rng.one_in(2).then_some(sender),
                 json: rng.one_in(2),
                 body: rng.bytes(),
-                keep: HistoryLimits { messages: 6, bytes: 120, ttl_ms: 8 },
+                keep: HistoryLimits { messages: 6, bytes: 900, ttl_ms: 8 },
             });
         }
     }

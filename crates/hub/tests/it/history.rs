@@ -428,7 +428,7 @@ fn cleared_messages_do_not_come_back_on_any_node() {
 #[test]
 fn expired_histories_are_removed_and_large_ones_evicted() {
     let mut settings = settings(100);
-    settings.history_max_bytes = 10;
+    settings.history_max_bytes = 300;
     let mut scene = Scene::with(1, &settings);
     for channel in ["chat#1", "chat#2", "chat#3"] {
         scene.command(0, &format!(r#"{{"op":"publish","channel":"{channel}","data":"four"}}"#));

@@ -36,7 +36,7 @@ pub(super) fn apply(
         let position = HistoryPosition { epoch, offset: before.position.offset + 1 };
         let head = HistoryHead {
             position,
-            bytes: before.bytes + new.body.len() as u64,
+            bytes: before.bytes + new.stored_bytes(),
             expires_at: receipt.time + new.keep.ttl_ms,
         };
         let message = HistoryMessage {

@@ -92,8 +92,8 @@ pub struct InboxCounts {
 pub struct HistoryHead {
     /// The last message.
     pub position: HistoryPosition,
-    /// Sum of all bodies of this epoch, including removed ones: each message stores this sum up to itself, so that
-    /// the bytes between two messages are known without reading those in between.
+    /// Sum of all messages of this epoch, including removed ones: each message stores where it begins in this sum, so
+    /// that the bytes between two messages are known without reading those in between.
     pub bytes: u64,
     /// When the last message is too old.
     pub expires_at: Time,

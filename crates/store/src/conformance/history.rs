@@ -121,19 +121,42 @@ pub(super) fn the_oldest_beyond_the_limits_are_removed(world: &dyn StoreUnderTes
     assert_eq!((offsets(&page), page.head.offset), (vec![3, 4, 5], 5));
     client.commit(add(vec![NewHistoryMessage { keep: few, ..message("chat#1", "6") }])).unwrap();
     assert_eq!(offsets(&all(&client, "chat#1")), [4, 5, 6]);
-    let small = HistoryLimits { bytes: 10, ..KEEP };
+    let each = message("chat#2", "aaaa").stored_bytes();
+    let small = HistoryLimits { bytes: 2 * each + each / 2, ..KEEP };
+    let large = "x".repeat(3 * each as usize);
     for body in ["aaaa", "bbbb", "cccc"] {
         client.commit(add(vec![NewHistoryMessage { keep: small, ..message("chat#2", body) }])).unwrap();
     }
     assert_eq!(offsets(&all(&client, "chat#2")), [2, 3]);
-    client
-        .commit(add(vec![NewHistoryMessage { keep: small, ..message("chat#2", "more than ten") }]))
-        .unwrap();
+    client.commit(add(vec![NewHistoryMessage { keep: small, ..message("chat#2", &large) }])).unwrap();
     assert_eq!(offsets(&all(&client, "chat#2")), [4], "the newest stays");
-    assert_eq!(list(&client, None, 10).bytes, 3 + "more than ten".len() as u64);
+    let one = message("chat#1", "1").stored_bytes();
+    assert_eq!(list(&client, None, 10).bytes, 3 * one + message("chat#2", &large).stored_bytes());
     let last = HistoryLimits { messages: 1, ..KEEP };
     client.commit(add(vec![NewHistoryMessage { keep: last, ..message("chat#1", "7") }])).unwrap();
     assert_eq!(offsets(&all(&client, "chat#1")), [7]);
+}
+
+pub(super) fn limits_count_what_messages_take(world: &dyn StoreUnderTest) {
+    let client = client(world);
+    let keep = HistoryLimits { bytes: 10_000, ..KEEP };
+    let tiny = |n: u64| NewHistoryMessage { keep, ..message("chat#1", &(n % 10).to_string()) };
+    client.commit(add((1..=200).map(tiny).collect())).unwrap();
+    let kept = offsets(&all(&client, "chat#1")).len();
+    assert!(kept <= 100, "{kept} messages of one byte, each of which takes a hundred or more");
+    client.commit(clear("chat#1", None)).unwrap();
+    let bytes = |message: NewHistoryMessage| {
+        client.commit(add(vec![message])).unwrap();
+        let bytes = list(&client, None, 10).bytes;
+        client.commit(clear("chat#1", None)).unwrap();
+        bytes
+    };
+    let plain = bytes(message("chat#1", "x"));
+    let named = bytes(NewHistoryMessage { id: Some("an id".into()), ..message("chat#1", "x") });
+    assert_eq!(named - plain, "an id".len() as u64);
+    let sender = Some(HistorySender { user: Some("ann".into()), client: ClientId::from_random(1) });
+    let sent = bytes(NewHistoryMessage { sender, ..message("chat#1", "x") });
+    assert_eq!(sent - plain, ("ann".len() + ClientId::CHARS) as u64, "the user and the client");
 }
 
 pub(super) fn messages_that_are_too_old_are_removed(world: &dyn StoreUnderTest) {
@@ -149,7 +172,7 @@ pub(super) fn messages_that_are_too_old_are_removed(world: &dyn StoreUnderTest) 
     world.clock().advance(5_000);
     client.commit(short("d")).unwrap();
     assert_eq!(offsets(&all(&client, "chat#1")), [4]);
-    assert_eq!(list(&client, None, 1).bytes, 1);
+    assert_eq!(list(&client, None, 1).bytes, message("chat#1", "d").stored_bytes());
 }
 
 pub(super) fn a_message_id_is_taken_once_while_it_is_stored(world: &dyn StoreUnderTest) {
@@ -234,20 +257,27 @@ pub(super) fn histories_are_listed_by_their_expiry(world: &dyn StoreUnderTest) {
     let receipt = client
         .commit(add(vec![within("b", 30, "12"), within("a", 20, "1"), within("c", 10, "123")]))
         .unwrap();
+    let total = |bodies: &[&str]| bodies.iter().map(|body| message("a", body).stored_bytes()).sum::<u64>();
     let page = list(&client, None, 2);
     let names = |list: &HistoryList| -> Vec<String> {
         list.page.rows.iter().map(|summary| summary.channel.to_string()).collect()
     };
-    assert_eq!((page.bytes, names(&page), page.page.more), (6, vec!["c".into(), "a".into()], true));
+    assert_eq!(
+        (page.bytes, names(&page), page.page.more),
+        (total(&["12", "1", "123"]), vec!["c".into(), "a".into()], true)
+    );
     let last = &page.page.rows[1];
-    assert_eq!((last.expires_at, last.bytes, last.head), (receipt.time + 20, 1, receipt.history[1].position));
+    assert_eq!(
+        (last.expires_at, last.bytes, last.head),
+        (receipt.time + 20, total(&["1"]), receipt.history[1].position)
+    );
     let rest = list(&client, Some((last.expires_at, last.channel.clone())), 2);
     assert_eq!((names(&rest), rest.page.more), (vec!["b".into()], false));
     client.commit(add(vec![within("c", 90, "4")])).unwrap();
     assert_eq!(names(&list(&client, None, 9)), ["a", "b", "c"]);
     client.commit(clear("a", None)).unwrap();
     let page = list(&client, None, 9);
-    assert_eq!((page.bytes, names(&page)), (6, vec!["b".into(), "c".into()]));
+    assert_eq!((page.bytes, names(&page)), (total(&["12", "123", "4"]), vec!["b".into(), "c".into()]));
 }
 
 pub(super) fn concurrent_appends_leave_no_hole(world: &dyn StoreUnderTest) {

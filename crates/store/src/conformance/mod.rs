@@ -110,6 +110,7 @@ macro_rules! store_cases {
             history::a_message_is_stored_as_it_was_sent,
             history::a_refused_commit_adds_no_message,
             history::the_oldest_beyond_the_limits_are_removed,
+            history::limits_count_what_messages_take,
             history::messages_that_are_too_old_are_removed,
             history::a_message_id_is_taken_once_while_it_is_stored,
             history::pages_are_read_in_both_directions,

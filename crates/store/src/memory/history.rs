@@ -12,7 +12,7 @@ use tavern_domain::Time;
 pub(super) struct Histories {
     channels: BTreeMap<Arc<str>, MemoryHistory>,
     by_expiry: BTreeMap<(Time, Arc<str>), ()>,
-    /// Sum of all stored bodies.
+    /// Sum of all stored messages.
     bytes: u64,
 }
 
@@ -21,7 +21,7 @@ struct MemoryHistory {
     head: HistoryHead,
     messages: BTreeMap<u64, HistoryMessage>,
     ids: HashMap<Arc<str>, u64>,
-    /// Of the bodies that are stored.
+    /// Of the messages that are stored.
     bytes: u64,
 }
 
@@ -91,7 +91,7 @@ impl Histories {
 impl MemoryHistory {
     fn add(&mut self, head: &HistoryHead, message: &HistoryMessage) {
         self.head = *head;
-        self.bytes += message.body.len() as u64;
+        self.bytes += message.stored_bytes();
         if let Some(id) = &message.id {
             self.ids.insert(id.clone(), message.offset);
         }
@@ -108,7 +108,7 @@ impl MemoryHistory {
                 break;
             }
             let gone = oldest.remove();
-            self.bytes -= gone.body.len() as u64;
+            self.bytes -= gone.stored_bytes();
             if let Some(id) = &gone.id {
                 self.ids.remove(id);
             }
