@@ -117,11 +117,10 @@ impl RedisPeer {
         }
     }
 
-    /// Memory of unfinished commands: the ranges of a command in pieces or of one that waits, the commands of a
-    /// transaction.
+    /// Memory of unfinished commands: the ranges of one that waits, the commands of a transaction.
     pub fn held_bytes(&self) -> usize {
         let stalled = self.stalled.as_ref().map_or(0, |command| command.held_bytes());
-        self.parser.held_bytes() + self.state.held_bytes() + stalled
+        self.state.held_bytes() + stalled
     }
 
     pub fn format(&self) -> EventFormat {

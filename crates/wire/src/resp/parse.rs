@@ -1,6 +1,7 @@
 //! Parses commands from a byte stream: multibulk and inline. Bounded, zero-copy, resumable.
-//! Must hold: each byte is examined once, however small the pieces it arrives in; the result does not depend on the pieces; no
-//! announced length is allocated in advance.
+//! Must hold: each byte is examined once, however small the pieces it arrives in, and the heads of the arguments once more at
+//! the end; the result does not depend on the pieces; no announced length is allocated in advance; an unfinished command
+//! holds nothing besides its bytes.
 
 use super::RespError;
 use super::inline::{self, InlineLine};
@@ -41,7 +42,7 @@ pub enum Parsed {
     Inline { consumed: usize, args: Vec<Vec<u8>> },
 }
 
-/// The parser of one connection. Between commands it owns no memory.
+/// The parser of one connection. It owns no memory: many short arguments would take more than their bytes.
 #[derive(Debug, Default)]
 pub struct Parser {
     /// The start of the current line or argument.
@@ -52,18 +53,12 @@ pub struct Parser {
     left: usize,
     /// The length of the argument at `at`; `None` until its head is parsed.
     bulk: Option<usize>,
-    found: Vec<Range<usize>>,
 }
 
 impl Parser {
     /// Whether it is between two commands.
     pub fn is_idle(&self) -> bool {
         self.scanned == 0
-    }
-
-    /// Memory of the arguments found so far, beside the input itself.
-    pub fn held_bytes(&self) -> usize {
-        self.found.capacity() * size_of::<Range<usize>>()
     }
 
     /// Parses the command at the start of `buf`. After `Need`, call again with the same bytes and more after them. After an error
@@ -76,23 +71,19 @@ impl Parser {
     ) -> Result<Parsed, RespError> {
         args.clear();
         let Some(first) = buf.first() else { return Ok(Parsed::Need) };
-        let resumed = !self.found.is_empty();
-        // Swapped, not copied: a command in many pieces must not copy its arguments for each.
-        if resumed {
-            std::mem::swap(args, &mut self.found);
-        }
+        let resumed = self.left > 0;
         let result = match first {
             b'*' => self.multibulk(buf, limits, args),
             _ => self.inline(buf, limits, args),
         };
         match result {
-            Ok(Parsed::Need) if resumed => std::mem::swap(args, &mut self.found),
-            // The caller's buffer is shared by all connections and may be large: copy only what there is.
-            Ok(Parsed::Need) => {
-                self.found.extend_from_slice(args);
-                args.clear();
-            }
+            Ok(Parsed::Need) => args.clear(),
             _ => *self = Parser::default(),
+        }
+        if let Ok(Parsed::Command { consumed }) = result
+            && resumed
+        {
+            find_args(&buf[..consumed], args);
         }
         result
     }
@@ -217,6 +208,20 @@ impl Parser {
     fn advance(&mut self, at: usize) {
         self.at = at;
         self.scanned = at;
+    }
+}
+
+/// The arguments of a whole command that arrived in pieces.
+fn find_args(command: &[u8], args: &mut Vec<Range<usize>>) {
+    args.clear();
+    let line = |from: usize| memchr(b'\r', &command[from..]).map_or(command.len(), |found| from + found);
+    let mut at = line(0) + 2;
+    while at < command.len() {
+        let end = line(at);
+        let len = integer(&command[at + 1..end]).and_then(|len| usize::try_from(len).ok());
+        let len = len.expect("a length that was parsed before");
+        args.push(end + 2..end + 2 + len);
+        at = end + 2 + len + 2;
     }
 }
 

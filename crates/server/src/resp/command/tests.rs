@@ -297,6 +297,20 @@ fn a_wait_ends_with_a_message_or_with_its_time() {
 }
 
 #[test]
+fn an_unfinished_command_holds_only_its_bytes() {
+    let mut world = dev();
+    let ann = world.join();
+    let mut input = b"*1001\r\n$4\r\nECHO\r\n".to_vec();
+    input.extend(b"$1\r\nx\r\n".repeat(999));
+    assert_eq!(world.receive(ann, &input), (String::new(), 0, RedisNext::Go));
+    assert_eq!(world.peers[ann].held_bytes(), 0);
+    input.extend(b"$1\r\nx\r\n");
+    let (replies, taken, _) = world.receive(ann, &input);
+    assert_eq!(taken, input.len());
+    assert!(replies.contains("wrong number of arguments"), "{replies}");
+}
+
+#[test]
 fn a_command_that_waits_is_parsed_once() {
     let mut world = dev();
     let (ann, bob) = (world.join(), world.join());
