@@ -61,7 +61,9 @@ def test_a_channel_without_history_has_no_place(server, ann, bob):
     assert ann.ok("publish", channel="room#1", data=1) == {"receivers": 1}
     assert "offset" not in bob.event()
     assert bob.call("history", channel="room#1")["error"]["code"] == "not_found"
-    assert bob.ok("subscribe", channel="room#2", last=5) == {}
+    refused = bob.call("subscribe", channel="room#2", last=5)["error"]
+    assert refused["code"] == "bad_request" and "`last`" in refused["message"]
+    assert bob.ok("subscribe", channel="room#2", last=1) == {}, "a retained message, if there is one"
     since = {"epoch": 1, "offset": 1}
     assert bob.call("subscribe", channel="room#2", since=since)["error"]["code"] == "not_found"
 

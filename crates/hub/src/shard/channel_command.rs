@@ -57,6 +57,11 @@ pub(super) fn op_subscribe(
     if recovers && space != Namespace::Channel {
         return refuse(Code::BadRequest, "a pattern has no history; subscribe to a channel");
     }
+    if space == Namespace::Channel && limits.is_none() && subscribe.last.is_some_and(|last| last > 1) {
+        let message = "this kind of channel has no history (kinds.NAME.history_messages): `last` gives a retained \
+            message at most, so it may be 0 or 1";
+        return refuse(Code::BadRequest, message);
+    }
     // Without history there may be a retained message, which every subscriber may have.
     let retained = subscribe.last.and_then(|_| core.node.retained_limits(name.as_bytes()));
     if recovers && (limits.is_some() || retained.is_none() || subscribe.since.is_some()) {

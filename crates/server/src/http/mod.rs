@@ -22,6 +22,7 @@ mod lists;
 mod openapi;
 pub(crate) mod origin;
 mod overview;
+mod parameters;
 mod party;
 mod people;
 mod poll;

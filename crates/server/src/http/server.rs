@@ -8,8 +8,8 @@ use super::poll::{self, PollOffer};
 use super::request;
 use super::routes::ListenerSide;
 use super::{
-    client, connect, dashboard, demo, docs_site, engineio, openapi, origin, overview, party, rest, routes,
-    session, stream,
+    client, connect, dashboard, demo, docs_site, engineio, openapi, origin, overview, parameters, party,
+    rest, routes, session, stream,
 };
 #[cfg(feature = "pusher")]
 use super::{pusher, pusher_api};
@@ -385,6 +385,9 @@ async fn route(connection: &Arc<HttpConnection>, mut request: Request<Incoming>)
     }
     if let Some(answer) = routes::refuse(&mut request) {
         return answer;
+    }
+    if let Err(refused) = parameters::check(request.uri()) {
+        return refusal(&refused);
     }
     let path = request.uri().path().to_owned();
     let method = request.method().clone();

@@ -12,6 +12,7 @@ pub(crate) mod field;
 mod frame;
 pub mod history;
 pub mod inbox;
+mod members;
 mod moment;
 mod numbers;
 pub mod party;

@@ -2,8 +2,8 @@
 //! Must hold: parsing borrows from the frame; a refusal names the field and carries the id if it can be read.
 
 use super::field::{self, Raw, boolean, message_id, need, number, present, refuse, text, texts};
-use super::party;
 use super::scan::{find_id, is_id};
+use super::{members, party};
 use crate::error::Refusal;
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -275,68 +275,57 @@ pub const OPS: [&str; 18] = [
 /// The prefix of ops about parties.
 const PARTY: &str = "party.";
 
-/// The members of all ops. Values stay raw until the op is known: what one op needs, another ignores. A name that
-/// no op has is refused.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RequestFields<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    op: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    channel: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    data: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    pattern: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    presence: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    seq: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    session: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    token: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    status: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    state: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    counts_only: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    after: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    limit: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    before: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    since: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    last: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    message_id: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    retain: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    user: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    users: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    value: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    party_id: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    message: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    params: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    go_id: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    if_version: Raw<'a>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    rid: Raw<'a>,
+macro_rules! request_fields {
+    ($($name:ident),* $(,)?) => {
+        /// The members of all ops. Values stay raw until the op is known. A name that no op has is refused.
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct RequestFields<'a> {
+            $(#[serde(borrow, default, deserialize_with = "present")]
+            $name: Raw<'a>,)*
+        }
+
+        impl RequestFields<'_> {
+            /// The names of those that are given.
+            fn given(&self) -> impl Iterator<Item = &'static str> {
+                let all = [$((stringify!($name), self.$name)),*];
+                let given = |raw: Raw<'_>| raw.is_some_and(|raw| raw.get() != "null");
+                all.into_iter().filter(move |(_, raw)| given(*raw)).map(|(name, _)| name)
+            }
+        }
+    };
 }
+
+request_fields!(
+    id,
+    op,
+    channel,
+    data,
+    pattern,
+    presence,
+    seq,
+    session,
+    token,
+    status,
+    state,
+    counts_only,
+    after,
+    limit,
+    before,
+    since,
+    last,
+    message_id,
+    retain,
+    user,
+    users,
+    value,
+    party_id,
+    message,
+    params,
+    go_id,
+    if_version,
+    rid,
+);
 
 pub fn parse_request(frame: &[u8]) -> Result<ParsedCommand<'_>, BadRequest<'_>> {
     let fields: RequestFields<'_> = field::object(frame)
@@ -365,6 +354,11 @@ fn read_id(raw: Raw<'_>) -> Result<Option<Cow<'_, str>>, Refusal> {
 
 fn read_op<'a>(fields: &RequestFields<'a>) -> Result<Op<'a>, Refusal> {
     let op = need("op", text("op", fields.op)?)?;
+    let checked = members::check(&op, fields.given());
+    if let Some(command) = op.strip_prefix(PARTY) {
+        return Ok(Op::Party(checked.and_then(|()| read_party(command, fields))));
+    }
+    checked?;
     Ok(match op.as_ref() {
         "publish" => Op::Publish(PublishRequest {
             channel: need("channel", text("channel", fields.channel)?)?,
@@ -416,7 +410,6 @@ fn read_op<'a>(fields: &RequestFields<'a>) -> Result<Op<'a>, Refusal> {
             status: boolean("status", fields.status)?.unwrap_or(false),
         }),
         "bye" => Op::Bye,
-        op if op.starts_with(PARTY) => Op::Party(read_party(&op[PARTY.len()..], fields)),
         "ping" => Op::Ping,
         _ => {
             let known = OPS.join(", ");
