@@ -37,6 +37,10 @@ def engine(server, method="GET", content=None, headers=None, **query):
     return httpx.request(method, f"{server.url}/engine.io/", params=query, content=content, headers=headers, timeout=20, trust_env=False)
 
 
+def errors(client):
+    return [frame for frame in client.frames() if frame["op"] == "err"]
+
+
 def opened(server):
     answer = engine(server, **HANDSHAKE)
     assert answer.status_code == 200 and answer.text.startswith("0{")
@@ -90,7 +94,6 @@ def test_a_token_says_who_the_client_is_and_what_it_may_do(production, clients, 
     bob.online(room)
     assert bob.presence(room, "get")["value"] == {"bob": 2}
     other = clients("bob", production, account="other", auth=token)
-    errors = lambda one: [frame for frame in one.frames() if frame["op"] == "err"]
     other.presence(room, "get", answer=False)
     until(lambda: errors(other), "the refusal of another account")
     assert errors(other)[0]["value"] == "auth" and "auth" not in errors(other)[0]["origin"]
@@ -101,6 +104,33 @@ def test_a_token_says_who_the_client_is_and_what_it_may_do(production, clients, 
     bare.presence(room, "get", answer=False)
     until(lambda: errors(bare), "the refusal of a client without a token")
     assert bob.presence(room, "get")["value"] == {"bob": 2}
+
+
+def test_nobody_sets_the_status_of_another_user(production, clients, room):
+    bob = clients("bob", production, auth=tokens.token("bob", ALLOW))
+    bob.call("status", room, "set", "busy")
+    mallory = clients("mallory", production, user="bob", auth=tokens.token("mallory", ALLOW))
+    mallory.call("status", room, "set", "away", answer=False)
+    until(lambda: errors(mallory), "the refusal of another user's token")
+    with Socket(production, token=tokens.token("mallory", ALLOW)) as native:
+        for key in ("bob", 7, None, ["bob"]):
+            native.call("publish", channel=f"radar-status#acme/{room}", data={"key": key, "type": 2, "value": "away"})
+    assert bob.call("status", room, "get")["value"] == {"bob": "busy"}
+
+
+def test_a_banned_user_is_refused(production, clients, room):
+    user = f"eve-{room}"
+    token = tokens.token(user, ALLOW)
+    eve = clients("eve", production, user=user, auth=token)
+    eve.online(room)
+    address, headers = f"{production.url}/v1/users/{user}/ban", {"authorization": f"Bearer {production.key}"}
+    assert httpx.put(address, headers=headers, json={"reason": "spam"}, trust_env=False).status_code == 200
+    again = clients("again", production, user=user, auth=token)
+    for kind, op in (("presence", "get"), ("status", "get"), ("message", "subscribe")):
+        before = len(errors(again))
+        again.call(kind, room, op, answer=False)
+        until(lambda: len(errors(again)) > before, f"the refusal of {kind} {op}")
+    assert httpx.delete(address, headers=headers, trust_env=False).status_code == 200
 
 
 def test_a_connection_ends_with_its_token(production, clients, room):

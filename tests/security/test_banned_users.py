@@ -5,16 +5,12 @@ import httpx
 import pytest
 import websockets.exceptions
 
+from security.operations import ask, operations
 from support import tokens
 from support.json_client import Socket
 from support.resp import RespConnection
 
 BLOCKED = "this user is banned: spam"
-
-
-def ask(server, method, path, token=None, **request):
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-    return httpx.request(method, server.url + path, headers=headers, timeout=30, trust_env=False, **request)
 
 
 @pytest.fixture
@@ -24,14 +20,6 @@ def banned(serve, user):
         assert service.put(f"/v1/users/{user}/ban", json={"reason": "spam"}).status_code == 200
         yield tokens.token(user)
         assert service.delete(f"/v1/users/{user}/ban").status_code == 200
-
-
-def operations(server):
-    """Each method and path of the server API, with names in place of parameters."""
-    for path, methods in ask(server, "GET", "/openapi.json").json()["paths"].items():
-        parts = ["1" if part.startswith("{") else part for part in path.split("/")]
-        for method in methods.keys() & {"get", "post", "put", "delete"}:
-            yield method.upper(), "/".join(parts)
 
 
 def test_no_operation_does_anything_for_a_banned_user(serve, banned):

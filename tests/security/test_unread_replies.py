@@ -1,4 +1,5 @@
 """Replies that a client asks for and does not read, over HTTP/2 with a closed window: bounded memory, and a bounded time."""
+import contextlib
 import json
 import select
 import socket
@@ -97,6 +98,33 @@ def test_unread_replies_of_http2_streams_are_bounded():
         # A client that reads is served meanwhile.
         again = httpx.post(f"{server.url}/v1/command?user=eve", content=command, trust_env=False, timeout=30)
         assert len(again.content) == len(whole.content)
+
+
+@pytest.mark.alone
+def test_unread_replies_of_many_connections_are_bounded():
+    """Over HTTP/1.1: one reply on each connection, of which the client reads nothing."""
+    config = "threads = 1\n[limits]\nunread_replies_total_bytes = 33554432\n" \
+        "[kinds.game]\nhistory_messages = 64\nhistory_bytes = 16777216\n"
+    with Tavern.dev(config) as server, contextlib.ExitStack() as stack:
+        filled_history(server, "game#1", 50, 60_000)
+        hello = httpx.post(f"{server.url}/v1/command?user=eve", json={"op": "hello"}, trust_env=False).json()
+        command = json.dumps({"op": "history", "session": hello["ok"]["session"], "channel": "game#1", "limit": 64}).encode()
+        head = f"POST /v1/command?user=eve HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(command)}\r\n\r\n".encode()
+        before = server.resident_bytes()
+        clients = []
+        for _ in range(150):
+            client = stack.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", server.port))
+            client.sendall(head + command)
+            clients.append(client)
+        # The first byte of each reply, or the end of the connection; the rest stays with the server.
+        until(lambda: all(select.select([client], [], [], 0)[0] for client in clients), "all to be answered, or ended", timeout=120)
+        grown = server.resident_bytes() - before
+        # Unbounded it is 450 MB.
+        assert grown < 160 * MIB, f"grew by {grown / MIB:.0f} MiB"
+        again = httpx.post(f"{server.url}/v1/command?user=eve", content=command, trust_env=False, timeout=30)
+        assert len(again.content) > 2.5 * MIB, "a client that reads is served meanwhile"
 
 
 @pytest.mark.alone
