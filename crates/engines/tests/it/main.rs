@@ -7,6 +7,7 @@ mod differential;
 mod fixture;
 mod local;
 mod postgres;
+mod postgres_calls;
 mod postgres_log;
 mod postgres_opening;
 mod postgres_server;
