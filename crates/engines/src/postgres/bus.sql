@@ -21,41 +21,39 @@ CREATE TABLE bus_turn (
 INSERT INTO bus_turn (turn, since) VALUES (0, clock_timestamp());
 
 -- Begins the next turn when the table of this one has max_bytes or is max_age_ms old, and empties the table that comes next.
--- Returns the turn. Runs as the owner of the tables: the servers' own login may not empty them.
-CREATE FUNCTION bus_rotate(max_bytes BIGINT, max_age_ms BIGINT) RETURNS BIGINT
+-- Returns the turn, and whether all three are empty. Runs as the owner of the tables: the servers' own login may not empty them.
+CREATE FUNCTION bus_rotate(max_bytes BIGINT, max_age_ms BIGINT, OUT turn BIGINT, OUT is_empty BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path FROM CURRENT
 SET lock_timeout = '100ms'
 AS $$
 DECLARE
-    current BIGINT;
-    oldest  REGCLASS;
-    is_due  BOOLEAN;
+    oldest REGCLASS;
+    is_due BOOLEAN;
 BEGIN
     IF NOT has_table_privilege(session_user, 'bus_turn', 'UPDATE') THEN
         RAISE insufficient_privilege USING MESSAGE = 'bus_rotate is for the servers';
     END IF;
-    SELECT turn, pg_total_relation_size(('bus_batches_' || turn % 3)::regclass) >= max_bytes
-            OR since < clock_timestamp() - max_age_ms * interval '1 millisecond'
-                AND pg_relation_size('bus_batches_0') + pg_relation_size('bus_batches_1')
-                    + pg_relation_size('bus_batches_2') > 0
-        INTO current, is_due FROM bus_turn;
+    is_empty := pg_relation_size('bus_batches_0') + pg_relation_size('bus_batches_1') + pg_relation_size('bus_batches_2') = 0;
+    SELECT t.turn, pg_total_relation_size(('bus_batches_' || t.turn % 3)::regclass) >= max_bytes
+            OR NOT is_empty AND since < clock_timestamp() - max_age_ms * interval '1 millisecond'
+        INTO turn, is_due FROM bus_turn t;
     IF NOT is_due THEN
-        RETURN current;
+        RETURN;
     END IF;
     -- Another node may be doing it.
-    PERFORM 1 FROM bus_turn WHERE turn = current FOR UPDATE SKIP LOCKED;
+    PERFORM 1 FROM bus_turn t WHERE t.turn = bus_rotate.turn FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
-        RETURN current;
+        RETURN;
     END IF;
-    oldest := ('bus_batches_' || (current + 1) % 3)::regclass;
+    oldest := ('bus_batches_' || (turn + 1) % 3)::regclass;
     IF pg_relation_size(oldest) > 0 THEN
         EXECUTE format('TRUNCATE %s', oldest);
     END IF;
-    UPDATE bus_turn SET turn = current + 1, since = clock_timestamp();
-    RETURN current + 1;
+    UPDATE bus_turn t SET turn = t.turn + 1, since = clock_timestamp();
+    turn := turn + 1;
 EXCEPTION WHEN lock_not_available THEN
     -- A backup reads the table: the turn lasts longer.
-    RETURN current;
+    RETURN;
 END
 $$;

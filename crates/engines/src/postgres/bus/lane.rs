@@ -53,8 +53,13 @@ impl LaneChannels {
 pub struct HeardLanes([usize; LANES]);
 
 impl HeardLanes {
-    /// Follows the subscriptions of the node. Returns the statements that are needed for them, and the lanes that are new.
-    pub fn apply(&mut self, channels: &LaneChannels, commands: &[OutboxCommand]) -> (String, Vec<usize>) {
+    /// Follows the subscriptions of the node. Returns the statements that are needed for them, and for each lane that begins
+    /// or ends whether it is heard now.
+    pub fn apply(
+        &mut self,
+        channels: &LaneChannels,
+        commands: &[OutboxCommand],
+    ) -> (String, Vec<(usize, bool)>) {
         let before = self.0;
         for command in commands {
             let (subject, is_needed) = match command {
@@ -66,19 +71,16 @@ impl HeardLanes {
                 *needed = if is_needed { *needed + 1 } else { needed.saturating_sub(1) };
             }
         }
-        let (mut sql, mut fresh) = (String::new(), Vec::new());
+        let (mut sql, mut changed) = (String::new(), Vec::new());
         for (lane, (&before, &now)) in before.iter().zip(&self.0).enumerate() {
-            let verb = match (before, now) {
-                (0, 1..) => {
-                    fresh.push(lane);
-                    "LISTEN"
-                }
-                (1.., 0) => "UNLISTEN",
-                _ => continue,
-            };
+            if (before > 0) == (now > 0) {
+                continue;
+            }
+            changed.push((lane, now > 0));
+            let verb = if now > 0 { "LISTEN" } else { "UNLISTEN" };
             let _ = write!(sql, "{verb} {};", channels.name(lane));
         }
-        (sql, fresh)
+        (sql, changed)
     }
 }
 
@@ -104,8 +106,11 @@ mod tests {
     fn a_lane_is_heard_as_long_as_a_subject_needs_it() {
         let (channels, mut lanes) = (LaneChannels::new("tavern"), HeardLanes::default());
         let (one, wide) = (subject("A"), Subject::every_rest("p", "game").unwrap());
-        let (sql, fresh) = lanes.apply(&channels, &[OutboxCommand::Subscribe(one.clone())]);
-        assert_eq!((sql, fresh), (format!("LISTEN {};", channels.name(lane_of(&one))), vec![lane_of(&one)]));
+        let (sql, changed) = lanes.apply(&channels, &[OutboxCommand::Subscribe(one.clone())]);
+        assert_eq!(
+            (sql, changed),
+            (format!("LISTEN {};", channels.name(lane_of(&one))), vec![(lane_of(&one), true)])
+        );
         assert_eq!(lanes.apply(&channels, &[OutboxCommand::Subscribe(wide.clone())]).1.len(), LANES - 1);
         let (sql, _) = lanes.apply(&channels, &[OutboxCommand::Unsubscribe(wide)]);
         assert_eq!(sql.matches("UNLISTEN").count(), LANES - 1);

@@ -82,6 +82,7 @@ impl BusLink for PostgresLink {
             told: RefCell::default(),
             changed: Notify::new(),
             seen: RefCell::default(),
+            is_ring_used: Cell::new(false),
             has_logged_foreign: Cell::new(false),
         };
         tokio::select! {
@@ -103,6 +104,8 @@ struct Transfer<'a> {
     /// `told` has something new.
     changed: Notify,
     seen: RefCell<SeenStreams>,
+    /// Another node stored a batch since the last look at the ring.
+    is_ring_used: Cell<bool>,
     has_logged_foreign: Cell<bool>,
 }
 
@@ -135,12 +138,12 @@ impl Transfer<'_> {
                 let _ = tokio::time::timeout(rest, self.shared.changed.notified()).await;
                 continue;
             }
-            let (sql, fresh) = heard.apply(self.channels, &turn.commands);
-            fresh.into_iter().for_each(|lane| self.seen.borrow_mut().restart(lane));
+            let (sql, changed) = heard.apply(self.channels, &turn.commands);
+            changed.into_iter().for_each(|(lane, is_heard)| self.seen.borrow_mut().hear(lane, is_heard));
             self.listen(&sql).await?;
             within(self.flush(&turn.messages, &mut out, &mut ring)).await?;
             if is_due {
-                within(ring.look(self.connection)).await?;
+                within(self.check(&mut out, &mut ring)).await?;
                 looked = Instant::now();
             }
             self.shared.note_received();
@@ -209,6 +212,22 @@ impl Transfer<'_> {
         messages.iter().for_each(|message| batch::write(message, &mut body));
         let channels = lanes.iter().map(|&lane| self.channels.name(lane)).collect();
         ring.put(self.connection, body, (channels, texts)).await
+    }
+
+    /// From time to time: the server must answer. Only what was used since is looked after, so that a bus that is idle asks
+    /// for nothing.
+    async fn check(&self, out: &mut NoticeWriter, ring: &mut Ring) -> Result<(), PostgresError> {
+        if let Some(heads) = out.heads() {
+            self.notify((vec![self.channels.name(EVERYBODY)], vec![heads])).await?;
+        }
+        if self.is_ring_used.take() {
+            ring.note_used();
+        }
+        if ring.is_used() {
+            ring.look(self.connection).await
+        } else {
+            Ok(self.connection.client.batch_execute("").await?)
+        }
     }
 
     async fn notify(&self, (channels, texts): (Vec<String>, Vec<String>)) -> Result<(), PostgresError> {
@@ -283,9 +302,12 @@ impl Transfer<'_> {
         match notice.body {
             _ if !sight.is_new => {}
             NoticeBody::Batch(bytes) => arrival.add(self.read(&bytes)),
-            NoticeBody::Stored { turn, batch } => arrival.add_stored(notice.stream, turn, batch),
+            NoticeBody::Stored { turn, batch } => {
+                self.is_ring_used.set(true);
+                arrival.add_stored(notice.stream, turn, batch);
+            }
             NoticeBody::Loss(subject) if subject == self.shared.loss_subject.as_str() => arrival.lose(),
-            NoticeBody::Loss(_) => {}
+            NoticeBody::Loss(_) | NoticeBody::Heads(_) => {}
         }
     }
 

@@ -2,7 +2,7 @@
 //! counts its notifications on one lane, so that a listener sees a hole. Must hold: a notification is at most as long as
 //! Postgres accepts, and a text that no node wrote is not one.
 
-use super::lane::LANES;
+use super::lane::{EVERYBODY, LANES};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -26,17 +26,34 @@ pub enum NoticeBody {
     Stored { turn: u64, batch: u64 },
     /// Earlier messages of this node, on another connection, may be lost. With the subject of the cluster's losses.
     Loss(String),
+    /// The last serial on each of these lanes: sent after the stream became quiet, because a hole at the end shows only so.
+    Heads(Vec<(usize, u64)>),
 }
 
 /// Numbers the notifications of one connection.
 pub struct NoticeWriter {
     stream: u64,
     serials: [u64; LANES + 1],
+    /// As the last notification with heads had them.
+    told: [u64; LANES + 1],
 }
 
 impl NoticeWriter {
     pub fn new(stream: u64) -> NoticeWriter {
-        NoticeWriter { stream, serials: [0; LANES + 1] }
+        NoticeWriter { stream, serials: [0; LANES + 1], told: [0; LANES + 1] }
+    }
+
+    /// The text of a notification with the heads of all lanes, for the lane of all nodes. None: nothing was sent since the last
+    /// one.
+    pub fn heads(&mut self) -> Option<String> {
+        if self.serials == self.told {
+            return None;
+        }
+        let heads =
+            self.serials[..LANES].iter().copied().enumerate().filter(|&(_, serial)| serial > 0).collect();
+        let text = self.notice(EVERYBODY, NoticeBody::Heads(heads));
+        self.told = self.serials;
+        Some(text)
     }
 
     /// The text of the next notification on a lane.
@@ -53,6 +70,10 @@ impl BusNotice {
             NoticeBody::Batch(bytes) => ('m', STANDARD.encode(bytes)),
             NoticeBody::Stored { turn, batch } => ('r', format!("{turn:x}.{batch:x}")),
             NoticeBody::Loss(subject) => ('l', subject.clone()),
+            NoticeBody::Heads(heads) => {
+                let heads = heads.iter().map(|(lane, serial)| format!("{lane:x}.{serial:x}"));
+                ('h', heads.collect::<Vec<_>>().join(","))
+            }
         };
         let text = format!("{stream:016x}.{serial:x}.{kind}.{rest}");
         assert!(text.len() <= TEXT_BYTES, "a notification of {} bytes", text.len());
@@ -72,6 +93,16 @@ impl BusNotice {
                 NoticeBody::Stored { turn: number(turn)?, batch: number(batch)? }
             }
             "l" => NoticeBody::Loss(rest.to_owned()),
+            "h" => {
+                let head = |head: &str| {
+                    let (lane, serial) = head.split_once('.')?;
+                    let lane = usize::try_from(number(lane)?).ok().filter(|&lane| lane < LANES)?;
+                    Some((lane, number(serial)?))
+                };
+                NoticeBody::Heads(
+                    rest.split(',').filter(|head| !head.is_empty()).map(head).collect::<Option<_>>()?,
+                )
+            }
             _ => return None,
         };
         Some(BusNotice { stream, serial, body })
@@ -94,6 +125,8 @@ mod tests {
             NoticeBody::Batch(Vec::new()),
             NoticeBody::Stored { turn: 7, batch: u64::MAX },
             NoticeBody::Loss("tavern._bus.%".into()),
+            NoticeBody::Heads((0..LANES).map(|lane| (lane, u64::MAX)).collect()),
+            NoticeBody::Heads(Vec::new()),
         ];
         for body in bodies {
             let notice = BusNotice { stream: 0xabc, serial: u64::MAX, body };
@@ -105,8 +138,32 @@ mod tests {
 
     #[test]
     fn a_text_that_no_node_wrote_is_no_notice() {
-        for text in ["", "hello", "1.2.m.***", "1.2.r.5", "1.2.x.5", "1.2.m", "x.2.l.a", "1.-2.l.a"] {
+        for text in [
+            "",
+            "hello",
+            "1.2.m.***",
+            "1.2.r.5",
+            "1.2.x.5",
+            "1.2.m",
+            "x.2.l.a",
+            "1.-2.l.a",
+            "1.2.h.1f.1",
+            "1.2.h.1",
+        ] {
             assert_eq!(BusNotice::read(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn heads_are_sent_once_after_notifications() {
+        let mut out = NoticeWriter::new(1);
+        assert_eq!(out.heads(), None);
+        out.notice(3, NoticeBody::Batch(Vec::new()));
+        out.notice(3, NoticeBody::Batch(Vec::new()));
+        let heads = BusNotice { stream: 1, serial: 1, body: NoticeBody::Heads(vec![(3, 2)]) };
+        assert_eq!(out.heads(), Some(heads.write()));
+        assert_eq!(out.heads(), None);
+        out.notice(EVERYBODY, NoticeBody::Batch(Vec::new()));
+        assert!(out.heads().is_some());
     }
 }

@@ -135,7 +135,11 @@ impl ArrivedNotices {
 
 /// What has been seen of the streams of other nodes.
 #[derive(Default)]
-pub struct SeenStreams(HashMap<u64, SeenStream>);
+pub struct SeenStreams {
+    streams: HashMap<u64, SeenStream>,
+    /// The lanes that the node listens to.
+    heard: [bool; LANES],
+}
 
 #[derive(Default)]
 struct SeenStream {
@@ -154,16 +158,17 @@ pub struct Sight {
 }
 
 impl SeenStreams {
-    /// The node begins to listen to a lane.
-    pub fn restart(&mut self, lane: usize) {
-        self.0.values_mut().for_each(|stream| stream.serials[lane] = 0);
+    /// The node begins or ends to listen to a lane.
+    pub fn hear(&mut self, lane: usize, is_heard: bool) {
+        self.heard[lane] = is_heard;
+        self.streams.values_mut().for_each(|stream| stream.serials[lane] = 0);
     }
 
     pub fn see(&mut self, lane: usize, notice: &BusNotice) -> Sight {
-        if self.0.len() >= STREAMS && !self.0.contains_key(&notice.stream) {
-            self.0.clear();
+        if self.streams.len() >= STREAMS && !self.streams.contains_key(&notice.stream) {
+            self.streams.clear();
         }
-        let stream = self.0.entry(notice.stream).or_default();
+        let stream = self.streams.entry(notice.stream).or_default();
         let last = stream.serials[lane];
         if notice.serial <= last {
             return Sight { is_new: false, is_after_hole: false };
@@ -171,14 +176,22 @@ impl SeenStreams {
         stream.serials[lane] = notice.serial;
         let is_new = match &notice.body {
             NoticeBody::Stored { batch, .. } => *batch > std::mem::replace(&mut stream.batch, *batch),
-            NoticeBody::Batch(_) | NoticeBody::Loss(_) => true,
+            NoticeBody::Batch(_) | NoticeBody::Loss(_) | NoticeBody::Heads(_) => true,
         };
-        Sight { is_new, is_after_hole: last > 0 && notice.serial != last + 1 }
+        let mut is_after_hole = last > 0 && notice.serial != last + 1;
+        if let NoticeBody::Heads(heads) = &notice.body {
+            for &(lane, head) in heads.iter().filter(|(lane, _)| self.heard[*lane]) {
+                let seen = std::mem::replace(&mut stream.serials[lane], head);
+                is_after_hole |= seen > 0 && seen < head;
+            }
+        }
+        Sight { is_new, is_after_hole }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::lane::EVERYBODY;
     use super::*;
 
     const NEXT: Sight = Sight { is_new: true, is_after_hole: false };
@@ -197,8 +210,31 @@ mod tests {
         assert_eq!(sights, [NEXT, NEXT, COPY, AFTER_HOLE, COPY, NEXT]);
         assert_eq!(seen.see(1, &notice(1, 3)), NEXT, "another lane");
         assert_eq!(seen.see(0, &notice(2, 1)), NEXT, "another stream");
-        seen.restart(0);
+        seen.hear(0, true);
         assert_eq!(seen.see(0, &notice(1, 20)), NEXT, "it was not heard meanwhile");
+    }
+
+    #[test]
+    fn a_hole_at_the_end_of_a_lane_is_noticed_by_the_heads() {
+        let mut seen = SeenStreams::default();
+        seen.hear(0, true);
+        seen.hear(2, true);
+        let heads = |serial, heads: &[_]| BusNotice {
+            serial,
+            body: NoticeBody::Heads(heads.to_vec()),
+            ..notice(1, 0)
+        };
+        seen.see(0, &notice(1, 5));
+        assert_eq!(
+            seen.see(EVERYBODY, &heads(1, &[(0, 5), (1, 9), (2, 3)])),
+            NEXT,
+            "nothing is known of lanes 1 and 2"
+        );
+        assert_eq!(seen.see(EVERYBODY, &heads(2, &[(0, 6), (1, 10)])), AFTER_HOLE);
+        assert_eq!(seen.see(EVERYBODY, &heads(3, &[(0, 6), (2, 4)])), AFTER_HOLE, "since the heads before");
+        assert_eq!(seen.see(0, &notice(1, 7)), NEXT);
+        seen.hear(0, false);
+        assert_eq!(seen.see(EVERYBODY, &heads(4, &[(0, 9)])), NEXT, "not heard");
     }
 
     #[test]

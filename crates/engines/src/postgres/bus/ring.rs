@@ -32,11 +32,13 @@ pub struct Ring {
     pub turn: u64,
     batches: u64,
     unlooked_bytes: usize,
+    /// Some table may have rows.
+    is_used: bool,
 }
 
 impl Ring {
     pub fn new(stream: u64) -> Ring {
-        Ring { stream, turn: 0, batches: 0, unlooked_bytes: 0 }
+        Ring { stream, turn: 0, batches: 0, unlooked_bytes: 0, is_used: true }
     }
 
     /// The number of the next batch.
@@ -52,6 +54,7 @@ impl Ring {
         body: Vec<u8>,
         notices: (Vec<String>, Vec<String>),
     ) -> Result<(), PostgresError> {
+        self.note_used();
         self.unlooked_bytes += body.len();
         let (stream, batch) = (self.stream.cast_signed(), self.batches.cast_signed());
         let put = Statement::new(PUT[table(self.turn)]).with(stream).with(batch).with(body);
@@ -66,12 +69,24 @@ impl Ring {
         Ok(())
     }
 
-    /// Ends the turn if it is time; learns which turn it is.
+    /// Somebody stored a batch.
+    pub fn note_used(&mut self) {
+        self.is_used = true;
+    }
+
+    /// An empty ring needs no look.
+    pub fn is_used(&self) -> bool {
+        self.is_used
+    }
+
+    /// Ends the turn if it is time; learns which turn it is, and whether all tables are empty.
     pub async fn look(&mut self, connection: &PostgresConnection) -> Result<(), PostgresError> {
-        let rotate = Statement::new("SELECT bus_rotate($1, $2)").with(TURN_BYTES).with(TURN_MS);
+        let rotate =
+            Statement::new("SELECT turn, is_empty FROM bus_rotate($1, $2)").with(TURN_BYTES).with(TURN_MS);
         let rows = connection.one(rotate).await?;
         let row = rows.first().ok_or(PostgresError::Unexpected("bus_rotate returned nothing"))?;
         (self.turn, self.unlooked_bytes) = (get::<i64>(row, 0)?.cast_unsigned(), 0);
+        self.is_used = !get::<bool>(row, 1)?;
         Ok(())
     }
 }

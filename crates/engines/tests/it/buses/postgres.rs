@@ -2,16 +2,23 @@
 
 use super::*;
 
+/// The name of a notification channel, as the lanes have it.
+fn channel(server: &Server, lane: usize) -> String {
+    // FNV-1a of the schema.
+    let schema = server.url().rsplit('=').next().unwrap().to_owned();
+    let hash = schema.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("tavern_bus_{hash:016x}_{lane}")
+}
+
+fn notify(server: &Server, lane: usize, text: &str) {
+    Reader::new(&server.url()).run(&format!("NOTIFY {}, '{text}'", channel(server, lane)));
+}
+
 fn publish_raw(server: &Server, _: &str, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes).replace('\0', "");
-    for lane in 0..32 {
-        // FNV-1a of the schema, as the lanes have it.
-        let schema = server.url().rsplit('=').next().unwrap().to_owned();
-        let hash = schema.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-        Reader::new(&server.url()).run(&format!("NOTIFY tavern_bus_{hash:016x}_{lane}, '{text}'"));
-    }
+    (0..32).for_each(|lane| notify(server, lane, &text));
 }
 
 #[test]
@@ -84,4 +91,44 @@ fn a_quiet_ring_becomes_empty() {
     (0..4).for_each(|_| tables.run("SELECT bus_rotate(1000000000, 0)"));
     assert_eq!(tables.number(rows), 0);
     assert_eq!(tables.number("SELECT turn FROM bus_turn"), 3, "an empty ring rests");
+}
+
+#[test]
+fn a_notification_that_is_lost_without_a_following_one_is_noticed() {
+    let server = Server::on_shared_postgres();
+    let listener = Node::listening(&server.url(), "n1", &[subject("A")]);
+    let stream = "00000000000000ab";
+    (0..31).for_each(|lane| notify(&server, lane, &format!("{stream}.1.m.")));
+    let heads = |serial| (0..31).map(|lane| format!("{lane:x}.{serial}")).collect::<Vec<_>>().join(",");
+    notify(&server, 31, &format!("{stream}.1.h.{}", heads(1)));
+    let sender = Node::new(&server.url(), "n2");
+    sender.send("A", 0..1);
+    let received = listener.receiver.until("the message", |received| numbers(received, "A") == [0]);
+    assert!(!has_lost(&received), "nothing is missing");
+    notify(&server, 31, &format!("{stream}.2.h.{}", heads(2)));
+    listener.receiver.until("the loss", has_lost);
+}
+
+#[test]
+fn a_node_tells_the_last_notification_of_each_lane() {
+    let server = Server::on_shared_postgres();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let url = server.url();
+    let connecting = tokio_postgres::connect(url.split('?').next().unwrap(), tokio_postgres::NoTls);
+    let (client, mut io) = runtime.block_on(connecting).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    runtime.spawn(async move {
+        while let Some(Ok(message)) = std::future::poll_fn(|context| io.poll_message(context)).await {
+            if let tokio_postgres::AsyncMessage::Notification(notice) = message {
+                let _ = tell.send(notice.payload().to_owned());
+            }
+        }
+    });
+    runtime.block_on(client.batch_execute(&format!("LISTEN {}", channel(&server, 31)))).unwrap();
+    let sender = Node::new(&url, "n1");
+    sender.send("A", 0..1);
+    let heads = told.recv_timeout(PATIENCE).expect("the heads are sent");
+    let (stream_and_serial, heads) = heads.split_once(".h.").expect("these are heads");
+    assert_eq!(stream_and_serial.len(), 18);
+    assert_eq!(heads.split_once('.').map(|(_, serial)| serial), Some("1"), "one message on one lane");
 }
