@@ -37,7 +37,6 @@ grace_ms = 0
 history_messages = 1000
 """
 SCHEMAS = itertools.count(1)
-BUSES = {"nats": NatsServer, "redis": RedisServer}
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +93,17 @@ def two(engine):
     name = f"failures_{next(SCHEMAS)}"
     with NatsServer() as bus, pair(engine.url(name) if isinstance(engine, PostgresServer) else engine.url_of(name), bus) as servers:
         yield servers
+
+
+class PostgresBus(PostgresServer):
+    """A Postgres that is the bus only."""
+
+    @property
+    def url(self):
+        return super().url("tavern")
+
+
+BUSES = {"nats": NatsServer, "redis": RedisServer, "postgres": PostgresBus}
 
 
 @pytest.fixture(params=BUSES)
@@ -419,11 +429,16 @@ def test_a_bus_outage(bus_pair, room, channel):
         assert [event for event in bob.events_so_far() if event["event"] != "gap"] == []
 
 
+def signal_bus(bus, number):
+    for pid in bus.processes() if isinstance(bus, PostgresBus) else [bus.process.pid]:
+        os.kill(pid, number)
+
+
 def test_a_stalled_bus_delivers_everything_late(bus_pair, channel):
     bus, a, b = bus_pair
     with Socket(a, user="ann") as ann, Socket(b, user="bob") as bob:
         bob.ok("subscribe", channel=channel)
-        os.kill(bus.process.pid, signal.SIGSTOP)
+        signal_bus(bus, signal.SIGSTOP)
         try:
             for n in range(100):
                 ann.ok("publish", channel=channel, data=n)
@@ -432,7 +447,7 @@ def test_a_stalled_bus_delivers_everything_late(bus_pair, channel):
                 not_ready(server, "the bus does not answer", 14)
             assert a.metric("tavern_bus_up") == 0
         finally:
-            os.kill(bus.process.pid, signal.SIGCONT)
+            signal_bus(bus, signal.SIGCONT)
         for server in (a, b):
             ready(server)
         assert [bob.event()["data"] for _ in range(100)] == [*range(100)], "late, and all of them"

@@ -10,7 +10,7 @@ import pytest
 from cluster.combination import Combination, Engines
 
 # Without Postgres + Redis: events use the bus only for wake-ups, and both engines are covered by other combinations.
-COMBINATIONS = ("sqlite+local", "redis+redis", "postgres+nats")
+COMBINATIONS = ("sqlite+local", "redis+redis", "postgres+nats", "postgres+postgres")
 COUNT = itertools.count(1)
 
 

@@ -11,7 +11,7 @@ from cluster.combination import FOLDER, Combination, Engines
 from parties.party_user import CLIENTS
 
 # Without Postgres + Redis: parties use the bus only for wake-ups, and both engines are covered by other combinations.
-COMBINATIONS = (FOLDER, "redis+redis", "postgres+nats")
+COMBINATIONS = (FOLDER, "redis+redis", "postgres+nats", "postgres+postgres")
 COUNT = itertools.count(1)
 # The client and whether users are on one server or two. Combinations with engine servers run two of the four cases.
 WAYS = (("socket", False), ("socket", True), ("poll", False), ("poll", True))
