@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run audit check test test-all nightly test-clients cluster bench bench-guard bench-quick bench-presence bench-cluster bench-events bench-local fmt fuzz sim mutants openapi planted-faults journeys docs dist dist-clients reference torture torture-events torture-local torture-parties truth bench-parties bench-history install clean
+.PHONY: help setup run audit check test test-all nightly test-clients cluster bench bench-guard bench-quick bench-presence bench-cluster bench-events bench-local bench-sql bench-appends bench-buses fmt fuzz sim mutants openapi planted-faults journeys docs dist dist-clients reference torture torture-events torture-local torture-parties truth bench-parties bench-history install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,18 @@ bench-history: ## measure channel history, compared with Redis Streams; writes i
 
 bench-local: ## measure pub/sub on a folder between two processes, compared with a Unix socket
 	cargo run --release -q -p tavern-local --example speed
+
+bench-sql: ## measure publishing from SQL beside plain INSERTs on Postgres; writes its section of bench/RESULTS.md
+	@scripts/setup && cargo build --release --locked -p tavern
+	@TAVERN_BIN="$${TAVERN_BIN:-$${CARGO_TARGET_DIR:-target}/release/tavern}" target/venv/bin/python scripts/bench-postgres sql $(ARGS)
+
+bench-buses: ## measure a bus between three nodes on Postgres, NATS and Redis, in turn; writes its section of bench/RESULTS.md
+	@scripts/setup && cargo build --release --locked -p tavern-engines --examples
+	@target/venv/bin/python scripts/bench-postgres buses $(ARGS)
+
+bench-appends: ## measure appends to the log of topics by 3, 10 and 30 nodes on Postgres and Redis, in turn; writes its section of bench/RESULTS.md
+	@scripts/setup && cargo build --release --locked -p tavern-engines --examples
+	@target/venv/bin/python scripts/bench-postgres appends $(ARGS)
 
 bench-guard: ## count the instructions of hot paths and compare with bench/guard.json (needs valgrind); BASE: compare with this revision; ARGS=--write: record
 	@scripts/bench-guard $(if $(BASE),--base $(BASE)) $(ARGS)

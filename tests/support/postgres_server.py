@@ -12,9 +12,13 @@ SCRIPT = pathlib.Path(__file__).parents[2] / "crates/engines/tests/it/postgres.s
 
 
 class PostgresServer:
+    def __init__(self, *options):
+        """`durable`: its disk counts, as for a measurement."""
+        self.options_of_script = options
+
     def __enter__(self):
         self.port = free_port()
-        shell = self.as_postgres("sh", "-c", SCRIPT.read_text(), "postgres.sh", str(self.port))
+        shell = self.as_postgres("sh", "-c", SCRIPT.read_text(), "postgres.sh", str(self.port), *self.options_of_script)
         self.process = subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/")
         folder = self.process.stdout.readline().strip()
         assert folder, "Postgres did not start; scripts/setup installs it"
