@@ -132,7 +132,7 @@ struct AppCall<'a> {
 impl AppCall<'_> {
     async fn trigger(&self, trigger: TriggerRequest<'_>) -> ApiResult<Vec<u8>> {
         self.check_info(trigger.info)?;
-        let begun = self.publish(&trigger)?;
+        let begun = self.publish(&trigger, &self.channels_of(&trigger)?)?;
         arrived(begun).await?;
         if trigger.info.is_empty() {
             return Ok(write_trigger_reply(None));
@@ -146,9 +146,14 @@ impl AppCall<'_> {
 
     async fn batch(&self, batch: Vec<TriggerRequest<'_>>) -> ApiResult<Vec<u8>> {
         batch.iter().try_for_each(|trigger| self.check_info(trigger.info))?;
+        let channels =
+            batch.iter().map(|trigger| self.channels_of(trigger)).collect::<ApiResult<Vec<_>>>()?;
         // All are begun before the first is awaited: those of one channel keep their order.
-        let begun: Vec<Vec<BegunPublish>> =
-            batch.iter().map(|trigger| self.publish(trigger)).collect::<Result<_, _>>()?;
+        let begun: Vec<Vec<BegunPublish>> = batch
+            .iter()
+            .zip(&channels)
+            .map(|(trigger, channels)| self.publish(trigger, channels))
+            .collect::<Result<_, _>>()?;
         for begun in begun {
             arrived(begun).await?;
         }
@@ -166,19 +171,25 @@ impl AppCall<'_> {
         Ok(write_batch_reply(Some(&facts)))
     }
 
+    /// The channels in Tavern of an event: all of them are checked before anything is published.
+    fn channels_of(&self, trigger: &TriggerRequest<'_>) -> ApiResult<Vec<String>> {
+        let named = |name: &Cow<'_, str>| {
+            let channel = PusherChannel::parse(name).and_then(|channel| channel.in_tavern(&self.app));
+            channel.ok_or_else(|| not_a_channel(name))
+        };
+        trigger.channels.iter().map(named).collect()
+    }
+
     /// Gives an event to the shards of its channels.
-    fn publish(&self, trigger: &TriggerRequest<'_>) -> ApiResult<Vec<BegunPublish>> {
+    fn publish(&self, trigger: &TriggerRequest<'_>, channels: &[String]) -> ApiResult<Vec<BegunPublish>> {
         let new =
             OutgoingEvent { event: &trigger.event, data: &trigger.data, except: trigger.except.as_deref() };
         let data = write_message(&new);
-        let begin = |name: &Cow<'_, str>| {
-            let channel = PusherChannel::parse(name).and_then(|channel| channel.in_tavern(&self.app));
-            let channel =
-                channel.ok_or_else(|| ApiRefusal::new(400, format!("{name:?} is not a channel")))?;
+        let begin = |channel: &String| {
             let message = MessageBody { data: &data, retain: false, message_id: None };
-            Ok(publish::begin(self.api, None, &channel, message, None)?)
+            Ok(publish::begin(self.api, None, channel, message, None)?)
         };
-        trigger.channels.iter().map(begin).collect()
+        channels.iter().map(begin).collect()
     }
 
     async fn channels(&self) -> ApiResult<Vec<u8>> {
