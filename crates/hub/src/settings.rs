@@ -1,5 +1,6 @@
 //! The settings of the hub, fixed at boot: bounds, times, rules per channel kind. Plain values, no parsing.
 
+use crate::connection::EventFormat;
 use std::collections::BTreeMap;
 use tavern_domain::delivery::RetryPolicy;
 use tavern_domain::party::PartyLimits;
@@ -84,6 +85,8 @@ pub struct Settings {
     /// How many users one user may follow.
     pub following: usize,
     pub channels_per_session: usize,
+    /// The same for the session of a gateway.
+    pub gateway_channels: usize,
     pub patterns_per_session: usize,
     /// For one connection, and for all connections of a user on this node.
     pub commands_per_second: u32,
@@ -155,6 +158,14 @@ impl Settings {
         self.kinds.get(kind).unwrap_or(&self.other_kinds)
     }
 
+    /// How many channels a session may subscribe to and be present in, and the key that says so.
+    pub(crate) fn channels_of(&self, format: EventFormat) -> (&'static str, usize) {
+        match format {
+            EventFormat::Gateway => ("limits.gateway_channels", self.gateway_channels),
+            _ => ("limits.channels_per_session", self.channels_per_session),
+        }
+    }
+
     /// How long a lost client counts as present in a channel.
     pub(crate) fn grace_ms(&self, channel: &str) -> u64 {
         self.kind(Channel::parse(channel).map_or("", |channel| channel.kind)).grace_ms
@@ -197,6 +208,7 @@ impl Default for Settings {
             disconnect_ms: 1_000,
             following: 5_000,
             channels_per_session: 256,
+            gateway_channels: 1_024,
             patterns_per_session: 64,
             commands_per_second: 100,
             address_commands_per_second: 2_000,

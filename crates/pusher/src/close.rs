@@ -30,6 +30,17 @@ impl PusherError {
     pub const CLIENT_EVENT_RATE: PusherError =
         PusherError::new(4301, "too many client events: at most 10 a second");
 
+    /// A watchlist of which not all users are watched.
+    pub fn watchlist(is_too_long: bool) -> PusherError {
+        let message = match is_too_long {
+            true => "a watchlist has at most 100 users: only the first are watched",
+            false => {
+                "not all users of the watchlist are watched: their ids are not allowed, or there are too many channels"
+            }
+        };
+        PusherError::new(4302, message)
+    }
+
     /// A client event that is not allowed.
     pub fn client_event(message: impl Into<Cow<'static, str>>) -> PusherError {
         PusherError { code: Some(4301), message: message.into() }

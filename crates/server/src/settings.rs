@@ -64,6 +64,7 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
         disconnect_ms: config.presence.disconnect_coalesce_ms,
         following: limits.following,
         channels_per_session: limits.channels_per_session,
+        gateway_channels: limits.gateway_channels,
         patterns_per_session: limits.patterns_per_session,
         commands_per_second: limits.commands_per_second,
         address_commands_per_second: limits.address_commands_per_second,

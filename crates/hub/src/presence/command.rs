@@ -27,7 +27,7 @@ impl Presence {
         let state = join.state.as_deref().map(|text| state_of(core, text)).transpose()?;
         let channel = parse_channel(&join.channel)?;
         let name = permitted(core, caller, id, Verb::Join, &channel)?;
-        let max = core.node.settings.channels_per_session;
+        let (_, max) = core.node.settings.channels_of(caller.link.format);
         let session = core.listeners.get(id).and_then(|listener| listener.session());
         if session.is_some_and(|s| s.present.joined() >= max && !s.present.has(&name)) {
             return refuse(Code::TooLarge, format!("a client may be present in at most {max} channels"));

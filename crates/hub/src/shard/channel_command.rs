@@ -25,7 +25,7 @@ pub(super) fn op_subscribe(
 ) -> CommandResult<CommandEnd> {
     let (space, name) = subscribe_target(&mut shard.core, caller, id, subscribe)?;
     let core = &mut shard.core;
-    let max = core.node.settings.channels_per_session;
+    let (key, max) = core.node.settings.channels_of(caller.link.format);
     let held = core.listeners.get(id).map_or(0, |listener| listener.subscriptions.len());
     let there = core.routing.find(space, name.as_bytes()).is_some_and(|place| {
         core.listeners.get(id).is_some_and(|listener| listener.subscriptions.contains_key(&place))
@@ -33,9 +33,7 @@ pub(super) fn op_subscribe(
     if held >= max && !there {
         return refuse(
             Code::TooLarge,
-            format!(
-                "a session may subscribe to at most {max} channels and patterns (limits.channels_per_session)"
-            ),
+            format!("a session may subscribe to at most {max} channels and patterns ({key})"),
         );
     }
     if space == Namespace::Pattern && !there {

@@ -271,7 +271,7 @@ fn may_begin(core: &Core, caller: &Caller, command: &ParsedCommand<'_>) -> bool 
         Op::Update(_) | Op::Leave { .. } => true,
         // Near the limit the exact number must be known.
         Op::Join(_) => session.is_some_and(|session| {
-            session.present.joined() + begun < core.node.settings.channels_per_session
+            session.present.joined() + begun < core.node.settings.channels_of(caller.link.format).1
         }),
         _ => false,
     };

@@ -252,6 +252,8 @@ section! {
         mailbox_total_bytes: usize = KeySchema::integer(1 << 30, 1 << 16, TIB);
         /// Channels that one session may subscribe to.
         channels_per_session: usize = KeySchema::integer(256, 1, 1 << 20);
+        /// Channels of one connection of a Pusher or Radar client, its watchlist included.
+        gateway_channels: usize = KeySchema::integer(1_024, 1, 1 << 20);
         /// Patterns that one session, or one Redis connection without an API key, may subscribe to.
         patterns_per_session: usize = KeySchema::integer(64, 0, 1 << 20);
         /// Commands per second of one connection, and of all connections of one user on this node, with bursts of

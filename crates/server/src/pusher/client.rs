@@ -9,6 +9,7 @@ use super::sessions::{LISTENER, SessionFault, SessionNumber, SocketSessions, err
 use crate::shard::input::GatewayOutput;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 use tavern_domain::AddressGroup;
 use tavern_domain::rate::{Allowance, Bucket};
 use tavern_pusher::{
@@ -20,9 +21,13 @@ use tavern_pusher::{
 use tavern_wire::error::Code;
 use tavern_wire::gateway::{self, HubReply};
 use tavern_wire::json::{JoinRequest, Op, PublishRequest, SubscribeRequest, SubscribeTarget};
+use tokio::time::{Instant, sleep};
 
 /// Client events of one socket.
 const CLIENT_EVENTS: Allowance = Allowance { per_second: 10, burst: 10 };
+/// How long a command waits that is over a rate limit, and how often it is tried.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(50);
 /// Frames in a row that are refused before the connection is closed.
 const REFUSED_MAX: u32 = 1_000;
 
@@ -98,14 +103,23 @@ impl PusherClient {
         Ok(number)
     }
 
-    /// Runs a command, and returns the body of its reply.
+    /// Runs a command, and returns the body of its reply. Over a rate limit it is repeated, and the frames of the client
+    /// wait: its library would not send them again.
     pub(super) async fn run(
         &mut self,
         number: SessionNumber,
         op: Op<'static>,
     ) -> Result<String, SessionFault> {
-        self.sessions.send(number, op)?;
-        self.reply(number).await
+        let until = Instant::now() + PATIENCE;
+        loop {
+            self.sessions.send(number, op.clone())?;
+            match self.reply(number).await {
+                Err(SessionFault::Refused(Code::RateLimited)) if Instant::now() < until => {
+                    sleep(PAUSE).await;
+                }
+                done => return done,
+            }
+        }
     }
 
     /// The reply to the command under way; what comes before it is for the client already.
@@ -157,15 +171,24 @@ impl PusherClient {
             Err(error) => Err(error),
         };
         match done {
-            Ok(()) => self.refused = 0,
+            Ok(()) => self.accept(),
             Err(error) => self.refuse(&error)?,
         }
         Ok(())
     }
 
+    /// A frame was carried out.
+    pub(super) fn accept(&mut self) {
+        self.refused = 0;
+    }
+
     /// An error about one frame; the connection goes on.
     pub(super) fn refuse(&mut self, error: &PusherError) -> Result<(), SocketEnd> {
-        self.out.push(error_frame(error));
+        self.refuse_with(error_frame(error))
+    }
+
+    pub(super) fn refuse_with(&mut self, frame: Vec<u8>) -> Result<(), SocketEnd> {
+        self.out.push(frame);
         self.refused += 1;
         if self.refused > REFUSED_MAX { Err(SocketEnd::Told(PusherError::BUSY)) } else { Ok(()) }
     }
@@ -273,8 +296,13 @@ impl PusherClient {
             return self.fail_sign_in(fault);
         }
         self.out.push(signin_success(&data.user_data));
+        let is_too_long = user_data.watchlist.len() > WATCHLIST_MAX;
+        let mut is_whole = !is_too_long;
         for watched in user_data.watchlist.into_iter().take(WATCHLIST_MAX) {
-            self.watch(watched).await?;
+            is_whole &= self.watch(watched).await?;
+        }
+        if !is_whole {
+            self.refuse(&PusherError::watchlist(is_too_long))?;
         }
         let online: Vec<&str> =
             self.watched.values().filter(|user| user.is_online).map(|user| &*user.user_id).collect();
@@ -293,24 +321,33 @@ impl PusherClient {
         }))
     }
 
-    /// Hears when a user of the app comes online or goes offline. Nothing is stored.
-    async fn watch(&mut self, user_id: String) -> Result<(), SocketEnd> {
-        let Some(user) = self.app.user(&user_id) else { return Ok(()) };
+    /// Hears when a user of the app comes online or goes offline. Nothing is stored. False: they cannot be watched.
+    async fn watch(&mut self, user_id: String) -> Result<bool, SocketEnd> {
+        let Some(user) = self.app.user(&user_id) else { return Ok(false) };
         let channel = self.user_channel(&user_id);
         if self.watched.contains_key(&channel) {
-            return Ok(());
+            return Ok(true);
+        }
+        if !self.has_room() {
+            return Ok(false);
         }
         let target = SubscribeTarget::Channel(channel.clone().into());
         let subscribe = SubscribeRequest { target, presence: true, since: None, last: None };
         match self.run(LISTENER, Op::Subscribe(subscribe)).await {
             Ok(body) => {
                 self.watched.insert(channel, WatchedUser::new(user_id, user, &gateway::read_members(&body)));
-                Ok(())
+                Ok(true)
             }
-            // More than the session may listen to: the others are watched.
-            Err(SessionFault::Refused(_)) => Ok(()),
+            Err(SessionFault::Refused(_)) => Ok(false),
             Err(SessionFault::Ended(error)) => Err(SocketEnd::Told(error)),
         }
+    }
+
+    /// Whether the socket may have one channel more.
+    pub(super) fn has_room(&self) -> bool {
+        // The channel of the user belongs to another session.
+        let own = self.channels.values().filter(|served| served.access != ChannelAccess::User).count();
+        own + self.watched.len() < self.server.sources.config.limits.gateway_channels
     }
 
     pub(super) fn user_channel(&self, user_id: &str) -> String {

@@ -20,6 +20,8 @@ pub struct ServedChannel {
     /// The session that is present, in a presence channel.
     pub member: SessionNumber,
     pub members: Option<PresenceMembers>,
+    /// Members that are being read, page by page.
+    pub reading: Option<PresenceMembers>,
     /// Who the socket is there, in a presence channel.
     pub user_id: Option<String>,
     /// It counts. None in the channel of a user.
@@ -31,8 +33,12 @@ pub struct ServedChannel {
 impl ServedChannel {
     pub fn new(channel: &PusherChannel<'_>, session: SessionNumber, member: SessionNumber) -> ServedChannel {
         let (name, access) = (channel.name.to_owned(), channel.access);
-        let (members, user_id, seat) = (None, None, None);
-        ServedChannel { name, access, session, member, members, user_id, seat, is_stale: false }
+        let (members, reading, user_id, seat) = (None, None, None, None);
+        ServedChannel { name, access, session, member, members, reading, user_id, seat, is_stale: false }
+    }
+
+    fn lose_events(&mut self) {
+        self.is_stale = self.access == ChannelAccess::Presence;
     }
 }
 
@@ -81,7 +87,7 @@ impl PusherClient {
         let PusherClient { app, id, channels, watched, out, .. } = self;
         let Some(channel) = event.channel.as_deref() else {
             if event.event == "gap" {
-                channels.values_mut().for_each(|served| served.is_stale = served.members.is_some());
+                channels.values_mut().for_each(ServedChannel::lose_events);
             }
             return;
         };
@@ -105,9 +111,12 @@ impl PusherClient {
                 let sender = sender_of(app, served, &message.event, event);
                 out.push(channel_event(&message.event, &served.name, &message.data, sender.as_deref()));
             }
-            ("gap", _) => served.is_stale = served.members.is_some(),
+            ("gap", _) => served.lose_events(),
             _ => {
-                let ServedChannel { name, members, .. } = served;
+                let ServedChannel { name, members, reading, .. } = served;
+                if let Some(reading) = reading {
+                    reading.apply(app, event, |_| {});
+                }
                 if let Some(members) = members {
                     members.apply(app, event, |change| out.push(member_frame(name, change)));
                 }
@@ -115,14 +124,17 @@ impl PusherClient {
         }
     }
 
+    /// The members as the client was told them.
+    pub(super) fn begin_members(&mut self, name: &str, members: PresenceMembers) {
+        if let Some(served) = self.channels.get_mut(name) {
+            served.members = Some(members);
+        }
+    }
+
     /// The members as they were read again.
     pub(super) fn replace_members(&mut self, name: &str, fresh: PresenceMembers) {
         let PusherClient { channels, out, .. } = self;
-        let Some(ServedChannel { name, members: Some(members), is_stale, .. }) = channels.get_mut(name)
-        else {
-            return;
-        };
-        *is_stale = false;
+        let Some(ServedChannel { name, members: Some(members), .. }) = channels.get_mut(name) else { return };
         members.replace(fresh, |change| out.push(member_frame(name, change)));
     }
 }

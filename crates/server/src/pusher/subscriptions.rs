@@ -55,12 +55,18 @@ impl PusherClient {
             let message = format!("Existing subscription to channel {}", channel.name);
             return self.refuse(&PusherError::refusal(message));
         }
+        if channel.access != ChannelAccess::User && !self.has_room() {
+            return self.refuse_subscription(channel.name, SubscriptionRefusal::Code(Code::TooLarge));
+        }
         let done = match self.check(&channel, &data) {
             Ok(member) => self.begin_subscription(&channel, &name, member).await,
             Err(refused) => Err(SubscribeFault::Refused(refused)),
         };
         match done {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.accept();
+                Ok(())
+            }
             Err(SubscribeFault::Refused(refused)) => self.refuse_subscription(channel.name, refused),
             Err(SubscribeFault::End(end)) => Err(end),
         }
@@ -78,8 +84,7 @@ impl PusherClient {
                 code => ("ServerError", code.description(), code.http_status()),
             },
         };
-        self.out.push(subscription_error(channel, kind, message, status));
-        Ok(())
+        self.refuse_with(subscription_error(channel, kind, message, status))
     }
 
     /// Checks the signature, and who the member of a presence channel is.
@@ -134,34 +139,41 @@ impl PusherClient {
             None => None,
             Some(member) => Some(self.join(name, member).await?),
         };
-        // Known before the reply: what comes after it is for the client.
         let mut served = ServedChannel::new(channel, session, joined.unwrap_or(LISTENER));
         (served.user_id, served.seat) = (user_id, seat);
         let target = SubscribeTarget::Channel(name.to_owned().into());
         let subscribe = SubscribeRequest { target, presence: joined.is_some(), since: None, last: None };
-        let body = match self.run(session, Op::Subscribe(subscribe)).await {
-            Ok(body) => body,
-            Err(fault) => {
-                if let Some(joined) = joined {
-                    self.leave(name, joined).await?;
-                }
-                return Err(fault.into());
-            }
-        };
-        if joined.is_some() {
-            let mut members = PresenceMembers::default();
-            let page = gateway::read_members(&body);
-            members.load(&self.app, &page, true);
-            self.load_more(name, &mut members, page.next.map(|next| next.into_owned())).await?;
-            self.out.push(subscribed_to_presence(channel.name, &members));
-            served.members = Some(members);
-        } else {
-            self.out.push(subscription_succeeded(channel.name));
-        }
         self.channels.insert(name.to_owned(), served);
-        if channel.is_cache {
-            self.send_cached(channel.name, name, gateway::read_page(&body).offset).await?;
+        let done = match self.run(session, Op::Subscribe(subscribe)).await {
+            Ok(body) => self.tell_subscribed(channel, name, &body).await,
+            Err(fault) => Err(fault.into()),
+        };
+        if done.is_err() {
+            self.undo_subscription(name).await?;
         }
+        done
+    }
+
+    /// Tells the client that it is subscribed, who is there, and the last event. What happens meanwhile follows.
+    async fn tell_subscribed(
+        &mut self,
+        channel: &PusherChannel<'_>,
+        name: &str,
+        body: &str,
+    ) -> Result<(), SubscribeFault> {
+        let at = self.out.len();
+        let mut frames = Vec::new();
+        if channel.access == ChannelAccess::Presence {
+            let members = self.load_members(name, body).await?;
+            frames.push(subscribed_to_presence(channel.name, &members));
+            self.begin_members(name, members);
+        } else {
+            frames.push(subscription_succeeded(channel.name));
+        }
+        if channel.is_cache {
+            frames.push(self.cached_event(channel.name, name, gateway::read_page(body).offset).await?);
+        }
+        self.out.splice(at..at, frames);
         Ok(())
     }
 
@@ -198,25 +210,32 @@ impl PusherClient {
         }
     }
 
-    /// The pages after the first one.
-    async fn load_more(
-        &mut self,
-        name: &str,
-        members: &mut PresenceMembers,
-        mut after: Option<String>,
-    ) -> Result<(), SubscribeFault> {
+    /// The members, from the first page on. Changes that come between the pages are applied to those that were read.
+    async fn load_members(&mut self, name: &str, body: &str) -> Result<PresenceMembers, SubscribeFault> {
+        let mut after = self.read_page(name, body, true);
         for _ in 0..PAGES_MAX {
             let Some(last) = after.take() else { break };
             let body = self.run(LISTENER, who(name, Some(last))).await?;
-            let page = gateway::read_members(&body);
-            members.load(&self.app, &page, false);
-            after = page.next.map(|next| next.into_owned());
+            after = self.read_page(name, &body, false);
         }
-        Ok(())
+        Ok(self.channels.get_mut(name).and_then(|served| served.reading.take()).unwrap_or_default())
+    }
+
+    /// Reads one page of members, and returns where the next one begins.
+    fn read_page(&mut self, name: &str, body: &str, first: bool) -> Option<String> {
+        let page = gateway::read_members(body);
+        let reading = self.channels.get_mut(name)?.reading.get_or_insert_default();
+        reading.load(&self.app, &page, first);
+        page.next.map(|next| next.into_owned())
     }
 
     /// The last event of a cache channel, or that there is none.
-    async fn send_cached(&mut self, channel: &str, name: &str, offset: u64) -> Result<(), SubscribeFault> {
+    async fn cached_event(
+        &mut self,
+        channel: &str,
+        name: &str,
+        offset: u64,
+    ) -> Result<Vec<u8>, SubscribeFault> {
         let history = HistoryRequest {
             channel: name.to_owned().into(),
             after: None,
@@ -231,57 +250,58 @@ impl PusherClient {
         };
         let page = gateway::read_page(&body);
         let messages = page.messages.iter().rev().map(|message| read_message(message.data));
-        let frame = match messages.into_iter().find(|event| !event.event.starts_with("client-")) {
+        Ok(match messages.into_iter().find(|event| !event.event.starts_with("client-")) {
             Some(event) => channel_event(&event.event, channel, &event.data, None),
             None => {
                 let missed = WebhookEvent::new(WebhookKind::CacheMiss, channel);
                 self.server.webhooks.put(&self.app, &missed).await;
                 channel_event("pusher:cache_miss", channel, "{}", None)
             }
-        };
-        self.out.push(frame);
-        Ok(())
+        })
     }
 
     pub(super) async fn unsubscribe(&mut self, channel: &str) -> Result<(), SocketEnd> {
         let name = PusherChannel::parse(channel).and_then(|channel| channel.in_tavern(&self.app));
-        let Some((name, served)) = name.and_then(|name| self.channels.remove_entry(&name)) else {
-            return Ok(());
-        };
-        let (is_presence, seat) = (served.members.is_some(), served.seat);
-        let target = SubscribeTarget::Channel(name.clone().into());
-        let done = self.run(served.session, Op::Unsubscribe(target)).await;
-        if is_presence && let Err(SubscribeFault::End(end)) = self.leave(&name, served.member).await {
-            return Err(end);
+        match name {
+            Some(name) => match self.undo_subscription(&name).await {
+                Err(SubscribeFault::End(end)) => Err(end),
+                _ => Ok(()),
+            },
+            None => Ok(()),
         }
-        if let Some(seat) = seat {
+    }
+
+    /// Ends a subscription, whole or in part.
+    async fn undo_subscription(&mut self, name: &str) -> Result<(), SubscribeFault> {
+        let Some(served) = self.channels.remove(name) else { return Ok(()) };
+        let target = SubscribeTarget::Channel(name.to_owned().into());
+        let done = self.run(served.session, Op::Unsubscribe(target)).await;
+        if served.access == ChannelAccess::Presence {
+            self.leave(name, served.member).await?;
+        }
+        if let Some(seat) = served.seat {
             seat.leave();
         }
         match done {
-            Err(SessionFault::Ended(error)) => Err(SocketEnd::Told(error)),
+            Err(SessionFault::Ended(error)) => Err(SubscribeFault::End(SocketEnd::Told(error))),
             _ => Ok(()),
         }
     }
 
     /// Reads the members of channels again whose events were lost.
     pub async fn read_stale(&mut self) -> Result<(), SocketEnd> {
-        while let Some(name) =
-            self.channels.iter().find(|(_, served)| served.is_stale).map(|(name, _)| name.clone())
-        {
-            let mut fresh = PresenceMembers::default();
-            match self.run(LISTENER, who(&name, None)).await {
-                Ok(body) => {
-                    let page = gateway::read_members(&body);
-                    fresh.load(&self.app, &page, true);
-                    let after = page.next.map(|next| next.into_owned());
-                    if let Err(SubscribeFault::End(end)) = self.load_more(&name, &mut fresh, after).await {
-                        return Err(end);
-                    }
-                    self.replace_members(&name, fresh);
-                }
+        while let Some((name, served)) = self.channels.iter_mut().find(|(_, served)| served.is_stale) {
+            served.is_stale = false;
+            let name = name.clone();
+            let read = match self.run(LISTENER, who(&name, None)).await {
+                Ok(body) => self.load_members(&name, &body).await,
+                Err(fault) => Err(fault.into()),
+            };
+            match read {
+                Ok(fresh) => self.replace_members(&name, fresh),
                 // A client that cannot be told what it missed has to begin again.
-                Err(SessionFault::Refused(_)) => return Err(SocketEnd::Told(PusherError::RECONNECT)),
-                Err(SessionFault::Ended(error)) => return Err(SocketEnd::Told(error)),
+                Err(SubscribeFault::Refused(_)) => return Err(SocketEnd::Told(PusherError::RECONNECT)),
+                Err(SubscribeFault::End(end)) => return Err(end),
             }
         }
         Ok(())
