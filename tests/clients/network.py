@@ -1,4 +1,4 @@
-"""A TCP proxy between one actor and the servers. It can be cut, restored, stalled, slowed, or refuse WebSockets.
+"""A TCP proxy between one actor and the servers. It can be cut, restored, stalled, slowed, refuse WebSockets, or answer itself.
 
 Must hold: bytes on a live connection are neither lost nor reordered; all threads end with the proxy.
 """
@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 
+IMPOSTOR = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 13\r\nconnection: close\r\n\r\n<html></html>"
 REFUSAL = b"HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain\r\ncontent-length: 15\r\nconnection: close\r\n\r\nno upgrades now"
 PIECE = 16 * 1024
 
@@ -15,7 +16,7 @@ class Network:
     def __init__(self, ports, at):
         self.ports, self.at = ports, at
         self.changed = threading.Condition()
-        self.open, self.over, self.stalled, self.refuses = True, False, False, False
+        self.open, self.over, self.stalled, self.refuses, self.answers = True, False, False, False, False
         self.delay, self.rate = 0.0, None
         self.pairs = []
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -36,6 +37,12 @@ class Network:
                 near.close()
                 return
             near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.answers:
+                near.settimeout(5)
+                near.recv(PIECE)
+                near.sendall(IMPOSTOR)
+                near.close()
+                return
             if self.refuses and self.is_upgrade(near):
                 near.sendall(REFUSAL)
                 near.close()
@@ -97,7 +104,7 @@ class Network:
 
     def restore(self, _step):
         with self.changed:
-            self.open, self.stalled, self.refuses = True, False, False
+            self.open, self.stalled, self.refuses, self.answers = True, False, False, False
             self.delay, self.rate = 0.0, None
             self.changed.notify_all()
 
@@ -109,6 +116,10 @@ class Network:
 
     def refuse_websocket(self, _step):
         self.refuses = True
+
+    def impostor(self, _step):
+        self.answers = True
+        self.drop({})
 
     def to(self, step):
         self.at = step["node"]

@@ -67,13 +67,23 @@ class Refused(Exception):
         self.code = error.get("code")
 
 
+class Minter:
+    """Answers the requests for tokens of one actor, with a token or, while it refuses, with an error."""
+
+    def __init__(self, user, settings):
+        self.user, self.refuses = user, False
+        # The rights of the next token.
+        self.allow, self.token_ttl_s = settings.get("allow"), settings.get("token_ttl_s", 3600)
+
+    def answer(self):
+        return {"error": "login is down"} if self.refuses else {"token": tokens.token(self.user, self.allow, self.token_ttl_s)}
+
+
 class Driver:
     """One actor: a driver process, its pending replies and its events."""
 
     def __init__(self, command, actor, settings):
-        self.actor, self.user = actor, settings.get("user", actor)
-        # The rights of the next token.
-        self.allow, self.token_ttl_s = settings.get("allow"), settings.get("token_ttl_s", 3600)
+        self.actor, self.minter = actor, Minter(settings.get("user", actor), settings)
         self.changed = threading.Condition()
         self.answers, self.events, self.taken, self.stderr = {}, [], set(), []
         self.number, self.over = 0, False
@@ -89,7 +99,7 @@ class Driver:
         for line in self.process.stdout:
             frame = json.loads(line)
             if frame.get("ask") == "token":
-                self._write({"answer": frame["n"], "token": tokens.token(self.user, self.allow, self.token_ttl_s)})
+                self._write({"answer": frame["n"]} | self.minter.answer())
                 continue
             with self.changed:
                 if "event" in frame:
@@ -180,7 +190,7 @@ class Run:
                 raise AssertionError(f"step {number}, {json.dumps(step, ensure_ascii=False)}: {failure}\n{logs}") from failure
 
     def step(self, step):
-        kinds = ["do", "await", "expect", "never", "messages", "presence", "party", "allow", "server", "link", "churn", "pause_ms"]
+        kinds = ["do", "await", "expect", "never", "messages", "presence", "party", "allow", "server", "link", "tokens", "churn", "pause_ms"]
         kind = next((kind for kind in kinds if kind in step), None)
         if kind is None:
             raise AssertionError("unknown step")
@@ -247,7 +257,7 @@ class Run:
             self.saved[step["save"]] = answer
 
     def on_allow(self, step):
-        self.drivers[step["as"]].allow = step["allow"]
+        self.drivers[step["as"]].minter.allow = step["allow"]
 
     def on_expect(self, step):
         driver = self.drivers[step["as"]]
@@ -353,6 +363,9 @@ class Run:
             time.sleep(step["ms"] / 1000)
             for network in chosen:
                 network.act("restore", {})
+
+    def on_tokens(self, step):
+        self.drivers[step["as"]].minter.refuses = {"refuse": True, "give": False}[step["tokens"]]
 
     def on_churn(self, step):
         churn = Churn(self.servers, step["churn"], step["clients"], step["seed"])

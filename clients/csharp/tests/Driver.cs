@@ -46,7 +46,10 @@ namespace Tavern.Scenarios
                 var command = JsonValue.Parse(line);
                 if (command.Has("answer"))
                 {
-                    lock (Asked) Asked[command["answer"].AsLong()].SetResult(command["token"].AsString());
+                    TaskCompletionSource<string> asked;
+                    lock (Asked) asked = Asked[command["answer"].AsLong()];
+                    if (command.Has("error")) asked.SetException(new InvalidOperationException(command["error"].AsString()));
+                    else asked.SetResult(command["token"].AsString());
                     continue;
                 }
                 // Runs up to its first wait, so commands are sent in the order of the lines.
@@ -107,6 +110,7 @@ namespace Tavern.Scenarios
                 if (why == null) Emit("closed");
                 else Emit("closed", "code", why.Code);
             };
+            client.OnError += why => Emit("error", "code", (why as TavernException)?.Code ?? "failed");
             client.OnGap += gap =>
             {
                 if (gap.Channel != null) Emit("gap", "channel", gap.Channel);

@@ -10,9 +10,9 @@ let tavern;
 const asked = new Map();
 
 function make({ url, user, tokens, transports, resume, options }) {
-  const getToken = () => new Promise((resolve) => {
+  const getToken = () => new Promise((resolve, reject) => {
     const n = asked.size + 1;
-    asked.set(n, resolve);
+    asked.set(n, ({ token, error }) => (error === undefined ? resolve(token) : reject(new Error(error))));
     write({ ask: 'token', n });
   });
   tavern = new Tavern(url, { user, transports, resume, getToken: tokens ? getToken : undefined, ...options });
@@ -20,6 +20,7 @@ function make({ url, user, tokens, transports, resume, options }) {
   tavern.on('gap', (event) => tell('gap', event));
   tavern.on('revoked', (event) => tell('revoked', event));
   tavern.on('closed', ({ code }) => tell('closed', { code }));
+  tavern.on('error', ({ error }) => tell('error', { code: error.code }));
   tavern.me.on('status', (event) => tell('status', event));
   tavern.me.on('inbox', (event) => tell('inbox', event));
   for (const cmd of ['invite', 'invite_cancel', 'invited', 'uninvited', 'accept', 'decline', 'join', 'kick', 'leave', 'leader', 'disband',
@@ -131,7 +132,7 @@ async function run(command) {
 
 for await (const line of readline.createInterface({ input: process.stdin })) {
   const command = JSON.parse(line);
-  if (command.answer !== undefined) asked.get(command.answer)?.(command.token);
+  if (command.answer !== undefined) asked.get(command.answer)?.(command);
   else run(command);
 }
 process.exit(0);

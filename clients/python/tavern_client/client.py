@@ -12,7 +12,7 @@ from .address import Address
 from .channel import Channel, Subscribable, Message, Pattern
 from .command import RestoreCommand
 from .emitter import Emitter
-from .errors import TIMEOUT, TavernError
+from .errors import TIMEOUT, UNREACHABLE, TavernError
 from .glob import matches
 from .transports import TRANSPORTS
 from .me import Me
@@ -134,6 +134,7 @@ class Tavern(Emitter):
     def _on_state(self, what: str, frame: Frame) -> None:
         if what == "trying":
             self._last_error = frame["why"]
+            self._failed(TavernError(UNREACHABLE, frame["why"]))
             return
         if what == "error":
             self._failed(frame["error"])
@@ -161,7 +162,7 @@ class Tavern(Emitter):
         self._session.restore_with(restored, self._failed)
 
     def _failed(self, refused: TavernError) -> None:
-        """The server refused a command that the client sent on its own, or the token could not be renewed."""
+        """The server refused what the client sent on its own, or an attempt to connect or to renew the token failed."""
         self.emit("error", refused)
 
     def _take(self, frame: Frame) -> None:

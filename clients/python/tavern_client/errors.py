@@ -11,6 +11,7 @@ CLOSED = "closed"  # the client is closed; create a new one
 SUPERSEDED = "superseded"  # another connection took over the session; do not reconnect
 UNKNOWN_OUTCOME = "unknown_outcome"  # the connection was lost before the reply; the command may have been executed
 TIMEOUT = "timeout"  # no reply in time
+UNREACHABLE = "unreachable"  # nothing answered at the address, or something else than Tavern
 FAILED = "failed"  # an unexpected exception in the client, which is its `__cause__`; create a new client
 OVERFLOW = "overflow"  # an iterator was read too slowly; its oldest items were dropped
 

@@ -59,6 +59,7 @@ class Driver:
         self.client = Tavern(command["url"], **options)
         for state in STATES:
             self.client.on(state, functools.partial(self.state_changed, state))
+        self.client.on("error", lambda refused: emit("error", code=refused.code))
         self.client.on("event", self.event)
         self.client.party.on("say", lambda message: emit("party", cmd="say", data=message.data, uid=message.user, **{"from": {"user": message.user}}))
 
@@ -231,7 +232,11 @@ class Driver:
         while line := await reader.readline():
             command = json.loads(line)
             if "answer" in command:
-                self.asked[command["answer"]].set_result(command["token"])
+                asked = self.asked[command["answer"]]
+                if "error" in command:
+                    asked.set_exception(OSError(command["error"]))
+                else:
+                    asked.set_result(command["token"])
                 continue
             method: Callable[[Command], Awaitable[dict[str, Any]]] = getattr(self, command["do"])
             # Tasks start in the order of creation.

@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 const AT_ONCE: usize = 64;
 
-type Asked = Arc<Mutex<HashMap<u64, oneshot::Sender<String>>>>;
+type Asked = Arc<Mutex<HashMap<u64, oneshot::Sender<Result<String, String>>>>>;
 
 #[derive(Default, Clone)]
 struct Driver {
@@ -44,7 +44,10 @@ async fn main() {
         if let Some(number) = command["answer"].as_u64() {
             let waiting = driver.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
             if let Some(waiting) = waiting {
-                let _ = waiting.send(command["token"].as_str().unwrap_or_default().to_owned());
+                let text = |name: &str| command[name].as_str().unwrap_or_default().to_owned();
+                let given =
+                    if command.get("error").is_some() { Err(text("error")) } else { Ok(text("token")) };
+                let _ = waiting.send(given);
             }
             continue;
         }
@@ -186,7 +189,7 @@ impl Driver {
         let (given, answer) = oneshot::channel();
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(number, given);
         say(&json!({"ask": "token", "n": number}));
-        answer.await.map_err(|_| "no token was given".to_owned())
+        answer.await.map_err(|_| "no token was given".to_owned())?
     }
 }
 
@@ -273,7 +276,7 @@ fn show(event: Event) {
         Event::PartyMessage(message) => {
             tell("party", json!({"cmd": "say", "data": message.data, "from": {"user": message.user}}))
         }
-        Event::Error { error, .. } => eprintln!("error: {error}"),
+        Event::Error { error, .. } => tell("error", json!({"code": error.code()})),
         _ => {}
     }
 }

@@ -23,7 +23,7 @@ type driver struct {
 	client  *tavern.Client
 	watched map[string]bool
 	mu      sync.Mutex
-	asked   map[int]chan string
+	asked   map[int]chan command
 }
 
 var output sync.Mutex
@@ -52,6 +52,7 @@ type command struct {
 	Do     string `json:"do"`
 	Answer int    `json:"answer"`
 	Token  string `json:"token"`
+	Error  string `json:"error"`
 
 	URL        string             `json:"url"`
 	User       string             `json:"user"`
@@ -80,7 +81,7 @@ type command struct {
 }
 
 func main() {
-	d := &driver{watched: map[string]bool{}, asked: map[int]chan string{}}
+	d := &driver{watched: map[string]bool{}, asked: map[int]chan command{}}
 	lines := bufio.NewReaderSize(os.Stdin, 1<<20)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -95,7 +96,7 @@ func main() {
 		}
 		if given.Answer != 0 {
 			d.mu.Lock()
-			d.asked[given.Answer] <- given.Token
+			d.asked[given.Answer] <- given
 			d.mu.Unlock()
 			continue
 		}
@@ -133,13 +134,16 @@ func (d *driver) answer(given command) {
 func (d *driver) token(ctx context.Context) (string, error) {
 	d.mu.Lock()
 	number := len(d.asked) + 1
-	answer := make(chan string, 1)
+	answer := make(chan command, 1)
 	d.asked[number] = answer
 	d.mu.Unlock()
 	write(object{"ask": "token", "n": number})
 	select {
-	case token := <-answer:
-		return token, nil
+	case given := <-answer:
+		if given.Error != "" {
+			return "", errors.New(given.Error)
+		}
+		return given.Token, nil
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
@@ -179,6 +183,7 @@ func (d *driver) begin(given command) error {
 		}
 		emit("closed", object{"code": tavern.CodeOf(why)})
 	})
+	client.OnError(func(why error) { emit("error", object{"code": tavern.CodeOf(why)}) })
 	client.OnGap(func(gap tavern.Gap) {
 		if gap.Channel != "" {
 			emit("gap", object{"channel": gap.Channel})
