@@ -83,6 +83,12 @@ class RawClient:
                 self.send_text(payload, 10)
             assert opcode in (9, 10), f"the server has closed: {payload}"
 
+    def answers_ping(self):
+        """Answers the next ping."""
+        while (frame := self._frame())[0] != 9:
+            assert frame[0] == 1, frame
+        self.send_text(frame[1], 10)
+
     def waits(self, event):
         while (seen := self.next())["event"] != event:
             pass

@@ -1,10 +1,12 @@
 """Clients that break the rules: each is told why with the code of the protocol, and others notice nothing."""
+import json
 import subprocess
 
 import pytest
 
 from pusher.raw_client import RawClient
 from pusher.world import App
+from support.process import until
 from support.tavern import Tavern
 
 
@@ -77,12 +79,41 @@ def test_a_client_that_answers_no_ping_is_closed():
         ends_with(client, 4201)
 
 
+def test_a_client_that_only_answers_pings_stays():
+    app = App(1)
+    with Tavern.serve(app.config + "[sessions]\nheartbeat_ms = 300\n") as server, RawClient(server, app, lives=True) as client:
+        client.established()
+        client.subscribe("room")
+        client.waits("pusher_internal:subscription_succeeded")
+        for _ in range(6):
+            client.answers_ping()
+        echoes(client)
+
+
 def test_a_server_that_stops_tells_its_clients_to_come_back_at_once():
     app = App(1)
     with Tavern.serve(app.config) as server, RawClient(server, app) as client:
         client.established()
         server.terminate()
         ends_with(client, 4200)
+
+
+def test_a_client_that_does_not_read_is_closed_and_delays_nobody(clients):
+    app = App(1)
+    with Tavern.serve(app.config + "[sessions]\nheartbeat_ms = 2000\n") as server:
+        api = clients.server(app, server)
+        with RawClient(server, app, lives=True) as reader, RawClient(server, app, receive_bytes=4096) as sleeper:
+            for client in (reader, sleeper):
+                client.established()
+                client.subscribe("room")
+                client.waits("pusher_internal:subscription_succeeded")
+            until(lambda: server.metric("tavern_pusher_connections") == 2, "both connections")
+            # More than the buffers of a connection.
+            for first in range(0, 1_500, 10):
+                batch = [{"channel": "room", "name": "big", "data": {"n": first + n, "text": "x" * 9_000}} for n in range(10)]
+                assert api.call("triggerBatch", batch)["status"] == 200
+                assert [json.loads(reader.waits("big")["data"])["n"] for _ in batch] == list(range(first, first + 10))
+            until(lambda: server.metric("tavern_pusher_connections") == 1, "the slow one to be closed", 30)
 
 
 def test_who_shows_no_signature_in_time_is_closed():

@@ -62,7 +62,7 @@ pub async fn serve(
     let mut connection = Connection {
         heartbeat,
         login_by: needs_login.then(|| Instant::now() + AUTHENTICATION),
-        pinged: false,
+        pinged: None,
     };
     if let SocketEnd::Told(error) = connection.run(&mut socket, &mut client).await {
         refuse(socket, &error).await;
@@ -80,7 +80,8 @@ fn socket_id() -> String {
 struct Connection {
     heartbeat: Duration,
     login_by: Option<Instant>,
-    pinged: bool,
+    /// When the client was last asked whether it is there.
+    pinged: Option<Instant>,
 }
 
 impl Connection {
@@ -124,7 +125,7 @@ impl Connection {
     }
 
     fn next_wake(&self, socket: &GatewaySocket) -> Instant {
-        let silent = if self.pinged { self.heartbeat * 2 } else { self.heartbeat };
+        let silent = if self.is_asked(socket) { self.heartbeat * 2 } else { self.heartbeat };
         let wake = socket.heard() + silent;
         self.login_by.map_or(wake, |login_by| login_by.min(wake))
     }
@@ -137,14 +138,17 @@ impl Connection {
             return Err(SocketEnd::Told(PusherError::UNAUTHORIZED));
         }
         let silent = socket.heard().elapsed();
-        if silent < self.heartbeat {
-            self.pinged = false;
-        } else if !self.pinged {
-            self.pinged = true;
+        if silent >= self.heartbeat && !self.is_asked(socket) {
+            self.pinged = Some(Instant::now());
             socket.ping();
         } else if silent >= self.heartbeat * 2 {
             return Err(SocketEnd::Told(PusherError::NO_PONG));
         }
         Ok(())
+    }
+
+    /// It was asked since it was last heard.
+    fn is_asked(&self, socket: &GatewaySocket) -> bool {
+        self.pinged.is_some_and(|at| at >= socket.heard())
     }
 }
