@@ -3,6 +3,7 @@ import itertools
 
 import pytest
 
+from cluster.combination import ALL, Combination, Engines
 from pusher.world import App, Clients
 from support.tavern import Tavern
 
@@ -23,6 +24,17 @@ def other_app():
 def server(app, other_app):
     with Tavern.serve(app.config + other_app.config + "[clock]\ntoken_leeway_ms = 0\n") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def engines():
+    with Engines() as engines:
+        yield engines
+
+
+@pytest.fixture(scope="session", params=ALL)
+def combination(request, engines):
+    return Combination(request.param, engines)
 
 
 @pytest.fixture

@@ -1,28 +1,23 @@
-"""Three servers: events, members and the end of connections reach all of them, through a restart and a kill."""
+"""Three servers on each combination of engines: events, members, watchlists and the end of connections reach all of them, through a
+kill, a cut and a rolling restart."""
 import itertools
 
 import pytest
 
-from cluster.combination import Combination, Engines
 from pusher.world import GRACE_S, WAIT, App
 from support.process import until
+from support.proxy import TcpProxy
 
 APP = App(1)
 CONFIG = APP.config + "[nodes]\nheartbeat_ms = 500\nlease_ms = 4000\n"
 # The grace period of the tests that stop servers: longer than pusher-js takes to come back.
-LONG_GRACE_S = 30
+LONG_GRACE = CONFIG.replace(f"grace_ms = {GRACE_S * 1000}", "grace_ms = 60000")
 COUNT = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def engines():
-    with Engines() as engines:
-        yield engines
-
-
-@pytest.fixture(scope="module", params=["sqlite+local", "postgres+nats", "redis+redis"])
-def servers(request, engines):
-    with Combination(request.param, engines).cluster(3, CONFIG) as servers:
+def servers(combination):
+    with combination.cluster(3, CONFIG) as servers:
         yield servers
 
 
@@ -73,8 +68,38 @@ def test_connections_of_a_user_end_on_every_server(clients, servers):
         until(lambda: client.do("state")["state"] == "disconnected", f"the end: {client.do('seen')}", WAIT)
 
 
-def test_members_of_a_server_that_dies_are_removed(clients, engines):
-    with Combination("sqlite+local", engines).cluster(3, CONFIG) as servers:
+def test_a_watchlist_reaches_over_all_servers(clients, servers):
+    ann, bob = (f"{name}-{next(COUNT)}" for name in ("ann", "bob"))
+    api = clients.server(APP, servers[0])
+
+    def signed_in(server, user, *watchlist):
+        client = on(clients, server, user, account={"id": user, "watchlist": list(watchlist)})
+        client.do("signin")
+
+        def arrived():
+            api.call("sendToUser", user, f"ready-{client.name}", "x")
+            return client.events(f"user:ready-{client.name}")
+
+        until(arrived, "the user's own channel", WAIT)
+        return client
+
+    watcher = signed_in(servers[0], ann, bob)
+    first, second = (signed_in(server, bob) for server in servers[1:])
+    assert watcher.waits("watchlist:online")["user_ids"] == [bob]
+    first.do("disconnect")
+    # Somebody else whose grace period begins later, and ends: bob is still there.
+    other = signed_in(servers[1], f"{bob}-other")
+    end = signed_in(servers[2], f"{ann}-end", f"{bob}-other")
+    end.waits("watchlist:online")
+    other.do("disconnect")
+    end.waits("watchlist:offline")
+    assert watcher.events("watchlist:offline") == []
+    second.do("disconnect")
+    assert watcher.waits("watchlist:offline")["user_ids"] == [bob]
+
+
+def test_members_of_a_server_that_dies_are_removed(clients, combination):
+    with combination.cluster(3, CONFIG) as servers:
         channel = "presence-room"
         clients.server(APP, servers[0])
         watcher = on(clients, servers[0], "ann").subscribe(channel)
@@ -91,21 +116,50 @@ def test_members_of_a_server_that_dies_are_removed(clients, engines):
             assert [event["data"]["id"] for event in client.events("pusher:member_removed")] == ["cat"]
 
 
-def test_a_restart_is_not_visible(clients, engines):
-    config = CONFIG.replace(f"grace_ms = {GRACE_S * 1000}", f"grace_ms = {LONG_GRACE_S * 1000}")
-    with Combination("sqlite+local", engines).cluster(3, config) as servers:
+def returned(client, before, subscriptions):
+    until(lambda: client.do("state")["state"] == "connected" and client.id != before, f"{client.name} to come back", 60)
+    until(lambda: len(client.events("pusher:subscription_succeeded")) >= subscriptions, f"{client.name} to subscribe again", 60)
+
+
+def test_a_cut_is_not_visible(clients, combination):
+    with combination.cluster(3, LONG_GRACE) as servers, TcpProxy(servers[2].port) as network:
         channel = "presence-room"
         api = clients.server(APP, servers[0])
-        watcher = on(clients, servers[0], "ann").subscribe(channel)
-        moving = on(clients, servers[1], "bob").subscribe(channel)
-        watcher.has_members(channel, "ann", "bob")
-        first = moving.id
-        servers[1].terminate(timeout=40)
-        servers[1].start()
-        until(lambda: moving.do("state")["state"] == "connected" and moving.id != first, "bob to come back", 60)
-        until(lambda: len(moving.events("pusher:subscription_succeeded")) == 2, "bob to subscribe again", 60)
-        moving.has_members(channel, "ann", "bob")
+        watchers = [on(clients, server, user).subscribe(channel) for server, user in zip(servers, ("ann", "bob"))]
+        moving = on(clients, network, "cat").subscribe(channel)
+        for client in watchers:
+            client.has_members(channel, "ann", "bob", "cat")
+        before = moving.id
+        network.cut()
+        until(lambda: moving.do("state")["state"] != "connected", "the cut to be noticed", WAIT)
+        network.restore()
+        returned(moving, before, 2)
+        moving.has_members(channel, "ann", "bob", "cat")
         api.trigger(channel, "after", "x")
-        assert moving.waits("after", channel) == "x" and watcher.waits("after", channel) == "x"
-        assert watcher.events("pusher:member_removed") == []
-        assert len(watcher.events("pusher:member_added")) == 1
+        for client in (*watchers, moving):
+            assert client.waits("after", channel) == "x"
+        for client in watchers:
+            client.has_members(channel, "ann", "bob", "cat")
+            assert client.events("pusher:member_removed") == []
+        assert [event["data"]["id"] for event in watchers[1].events("pusher:member_added")] == ["cat"]
+
+
+def test_a_rolling_restart_of_all_servers_is_not_visible(clients, combination):
+    with combination.cluster(3, LONG_GRACE) as servers:
+        channel, users = "presence-room", ("ann", "bob", "cat")
+        api = clients.server(APP, servers[0])
+        members = [on(clients, server, user).subscribe(channel) for server, user in zip(servers, users)]
+        for client in members:
+            client.has_members(channel, *users)
+        added = [client.events("pusher:member_added") for client in members]
+        for server, client in zip(servers, members):
+            before = client.id
+            server.terminate(timeout=40)
+            server.start()
+            returned(client, before, 2)
+        api.trigger(channel, "after", "x")
+        for client in members:
+            assert client.waits("after", channel) == "x"
+            client.has_members(channel, *users)
+        assert [client.events("pusher:member_removed") for client in members] == [[], [], []]
+        assert [client.events("pusher:member_added") for client in members] == added

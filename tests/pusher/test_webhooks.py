@@ -4,7 +4,7 @@ import json
 import httpx
 import pytest
 
-from cluster.combination import Combination, Engines
+from cluster.combination import Combination
 from events.endpoint import script
 from pusher.test_libraries import PythonLibraries
 from pusher.world import GRACE_S, POSTING, WAIT, App, Webhook
@@ -149,17 +149,11 @@ def test_subscriptions_follow_the_configuration(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def engines():
-    with Engines() as engines:
-        yield engines
-
-
-@pytest.fixture(scope="module", params=["sqlite+local", "postgres+nats", "redis+redis"])
-def cluster(request, engines):
+def cluster(combination):
     with Webhook() as hook:
         app = App(1, webhooks=[hook])
         config = app.config + POSTING + "[nodes]\nheartbeat_ms = 500\nlease_ms = 4000\n"
-        with Combination(request.param, engines).cluster(3, config) as servers:
+        with combination.cluster(3, config) as servers:
             yield app, hook, servers
 
 
