@@ -54,10 +54,10 @@ pub enum TopicCommand {
     ShowTopic {
         topic: Arc<str>,
     },
-    /// A page of the stored events of a topic. `after` is a position in the log.
+    /// A page of the stored events of a topic.
     BrowseTopic {
         topic: Arc<str>,
-        after: u64,
+        from: BrowseFrom,
         limit: u32,
     },
     /// Transfers the topic to another key, or to the next key that publishes.
@@ -126,6 +126,15 @@ pub enum TopicCommand {
         name: Arc<str>,
         choice: DeadLetterChoice,
     },
+}
+
+/// Where a page of a topic begins, by the number of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BrowseFrom {
+    /// The events after it, the oldest first.
+    After(u64),
+    /// The events before it, the newest first.
+    Before(u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,15 +239,10 @@ pub struct SubscriptionState {
     pub progress: DeliveryProgress,
     /// The number of its last event.
     pub seq: u64,
-    /// Not included in lists.
-    pub details: Option<SubscriptionDetails>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SubscriptionDetails {
     /// When the oldest waiting event was accepted.
     pub oldest: Option<Time>,
-    pub dead_letters: usize,
+    /// Not included in lists.
+    pub dead_letters: Option<usize>,
 }
 
 /// Events for a client that pulls.

@@ -71,8 +71,8 @@ impl TopicTask {
             }
             TopicCommand::ListTopics { after, limit } => TopicTask::ListTopics(ListTopics::new(after, limit)),
             TopicCommand::ShowTopic { topic } => TopicTask::ShowTopic(ShowTopic::new(topic)),
-            TopicCommand::BrowseTopic { topic, after, limit } => {
-                TopicTask::BrowseTopic(BrowseTopic { topic, after, limit })
+            TopicCommand::BrowseTopic { topic, from, limit } => {
+                TopicTask::BrowseTopic(BrowseTopic { topic, from, limit })
             }
             TopicCommand::AssignTopic { topic, publisher } => {
                 TopicTask::AssignTopic(AssignTopic::new(topic, publisher))

@@ -164,7 +164,12 @@ pub(super) fn log(
     after: u64,
     limit: u32,
 ) -> Result<&LogPage, LoadStop> {
-    match read(facts, Read::Log { topics, after, limit })? {
+    log_read(facts, Read::Log { topics, after, limit })
+}
+
+/// A read of the log that is kept until the decision ends.
+pub(super) fn log_read(facts: &Facts, wanted: Read) -> Result<&LogPage, LoadStop> {
+    match read(facts, wanted)? {
         Found::Log(page) => Ok(page),
         _ => Err(unexpected()),
     }

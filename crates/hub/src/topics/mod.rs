@@ -35,8 +35,8 @@ mod trim;
 
 pub use attempts::AttemptFilter;
 pub use command::{
-    ANONYMOUS_PUBLISHER, DeadLetterChoice, PublishResult, Pulled, ReplayFrom, SQL_PUBLISHER,
-    SubscriptionDetails, SubscriptionState, TopicCaller, TopicCommand, TopicReply, TopicState,
+    ANONYMOUS_PUBLISHER, BrowseFrom, DeadLetterChoice, PublishResult, Pulled, ReplayFrom, SQL_PUBLISHER,
+    SubscriptionState, TopicCaller, TopicCommand, TopicReply, TopicState,
 };
 pub use publish::once_bytes;
 pub(crate) use reading::LogReading;

@@ -207,9 +207,9 @@ fn claim(
 ) -> Result<Option<TopicRecord>, Refusal> {
     let publisher = Some(caller.id.clone());
     match topic {
-        None => Ok(Some(TopicRecord { publisher, created_at: now_ms, past_events: 0 })),
+        None => Ok(Some(TopicRecord::new(publisher, now_ms, 0))),
         Some(topic @ TopicRecord { publisher: None, .. }) => {
-            Ok(Some(TopicRecord { publisher, ..topic.clone() }))
+            Ok(Some(topic.clone().assigned(publisher, now_ms)))
         }
         Some(TopicRecord { publisher: Some(publisher), .. }) if caller.owns(publisher) => Ok(None),
         Some(_) => {
@@ -284,17 +284,11 @@ mod tests {
     #[test]
     fn a_topic_has_one_publisher() {
         let caller = |id: &str| TopicCaller { id: id.into(), admin: true };
-        let topic = |publisher: Option<&str>| TopicRecord {
-            publisher: publisher.map(Into::into),
-            created_at: 3,
-            past_events: 2,
-        };
+        let topic = |publisher: Option<&str>| TopicRecord::new(publisher.map(Into::into), 3, 2);
         let claimed = |topic: Option<&TopicRecord>| claim(&caller("a"), topic, 9).unwrap();
-        assert_eq!(
-            claimed(None),
-            Some(TopicRecord { publisher: Some("a".into()), created_at: 9, past_events: 0 })
-        );
-        assert_eq!(claimed(Some(&topic(None))), Some(topic(Some("a"))), "the first who publishes has it");
+        assert_eq!(claimed(None), Some(TopicRecord::new(Some("a".into()), 9, 0)));
+        let first = topic(None).assigned(Some("a".into()), 9);
+        assert_eq!(claimed(Some(&topic(None))), Some(first), "the first who publishes has it");
         assert_eq!(claimed(Some(&topic(Some("a")))), None);
         assert_eq!(claim(&caller("b"), Some(&topic(Some("a"))), 9).unwrap_err().code, Code::Claimed);
     }

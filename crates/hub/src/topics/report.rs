@@ -1,9 +1,9 @@
 //! A subscription as its owner sees it: settings, queue, health, and waiting events.
 
-use super::command::{SubscriptionDetails, SubscriptionState, TopicCaller, TopicReply};
+use super::command::{SubscriptionState, TopicCaller, TopicReply};
 use super::dead_letters::DeadLetterCount;
 use super::load::{
-    Listing, LoadStop, SubscriptionRows, all_counts, by_name, counts, parse_subscription, read_on,
+    Listing, LoadStop, SubscriptionRows, all_counts, by_name, counts, log_read, parse_subscription,
 };
 use super::outcome::{TopicDecided, TopicOutcome, TopicStep};
 use super::reading::LogReading;
@@ -17,10 +17,51 @@ use tavern_wire::record::SUBSCRIPTION;
 /// Subscriptions that are loaded in one round trip.
 const LOADED: usize = 100;
 
-/// The part of a report that needs no further read.
-fn brief(rows: SubscriptionRows, counts: &TopicPage) -> SubscriptionState {
-    let seq = rows.marks.row.seq_at_head(&by_name(counts));
-    SubscriptionState { subscription: rows.subscription.row, progress: rows.delivery.row, seq, details: None }
+/// The report of each, in as few round trips as possible.
+fn describe(
+    facts: &Facts,
+    found: &[SubscriptionRows],
+    counts: &[&TopicPage],
+) -> Result<Vec<SubscriptionState>, LoadStop> {
+    let (mut states, mut missing) = (Vec::new(), Vec::new());
+    for (rows, counts) in found.iter().zip(counts) {
+        let seq = rows.marks.row.seq_at_head(&by_name(counts));
+        match oldest(facts, rows, seq) {
+            Ok(oldest) => states.push(SubscriptionState {
+                subscription: rows.subscription.row.clone(),
+                progress: rows.delivery.row.clone(),
+                seq,
+                oldest,
+                dead_letters: None,
+            }),
+            Err(LoadStop::Need(needs)) => missing.extend(needs),
+            Err(stop) => return Err(stop),
+        }
+    }
+    if missing.is_empty() { Ok(states) } else { Err(LoadStop::Need(missing)) }
+}
+
+/// When the oldest waiting event was accepted. The log is read only for those that are in no batch yet.
+fn oldest(facts: &Facts, rows: &SubscriptionRows, seq: u64) -> Result<Option<Time>, LoadStop> {
+    let progress = &rows.delivery.row;
+    let sealed = progress.batches.iter().map(|batch| batch.accepted).min();
+    if let Some(at) = sealed.or(progress.dropped.map(|shed| shed.at)) {
+        return Ok(Some(at));
+    }
+    if progress.queued(seq) == 0 {
+        return Ok(None);
+    }
+    let mut reading = LogReading::new(rows.marks.row.clone(), progress.sealed);
+    while let Some(read) = reading.read(1) {
+        let took = reading.take(log_read(facts, read)?.clone());
+        if let Some((_, first)) = took.events.first() {
+            return Ok(Some(first.at));
+        }
+        if !took.more {
+            break;
+        }
+    }
+    Ok(None)
 }
 
 /// Settings and state.
@@ -28,42 +69,20 @@ fn brief(rows: SubscriptionRows, counts: &TopicPage) -> SubscriptionState {
 pub(super) struct ShowSubscription {
     name: Arc<str>,
     letters: DeadLetterCount,
-    oldest: Option<LogReading>,
 }
 
 impl ShowSubscription {
     pub fn new(name: Arc<str>) -> ShowSubscription {
-        ShowSubscription { name, letters: DeadLetterCount::default(), oldest: None }
+        ShowSubscription { name, letters: DeadLetterCount::default() }
     }
 
     pub fn decide(&mut self, facts: &Facts, caller: &TopicCaller) -> TopicDecided {
         let rows = SubscriptionRows::open(facts, caller, &self.name)?;
         let counts = counts(facts, rows.topics())?;
         let dead_letters = self.letters.of(facts, &self.name)?;
-        let oldest = self.oldest(facts, &rows)?;
-        let details = Some(SubscriptionDetails { oldest, dead_letters });
-        let state = SubscriptionState { details, ..brief(rows, counts) };
+        let state = describe(facts, &[rows], &[counts])?.remove(0);
+        let state = SubscriptionState { dead_letters: Some(dead_letters), ..state };
         Ok(TopicStep::Done(TopicOutcome::reply(TopicReply::Subscription(Box::new(state)))))
-    }
-
-    /// When the oldest waiting event was accepted.
-    fn oldest(&mut self, facts: &Facts, rows: &SubscriptionRows) -> Result<Option<Time>, LoadStop> {
-        let progress = &rows.delivery.row;
-        let sealed = progress.batches.iter().map(|batch| batch.accepted).min();
-        if let Some(at) = sealed.or(progress.dropped.map(|shed| shed.at)) {
-            return Ok(Some(at));
-        }
-        let reading =
-            self.oldest.get_or_insert_with(|| LogReading::new(rows.marks.row.clone(), progress.sealed));
-        while let Some((_, took)) = read_on(facts, reading, 1)? {
-            if let Some((_, first)) = took.events.first() {
-                return Ok(Some(first.at));
-            }
-            if !took.more {
-                break;
-            }
-        }
-        Ok(None)
     }
 }
 
@@ -104,7 +123,7 @@ impl ListSubscriptions {
             let rows: Vec<SubscriptionRows> =
                 SubscriptionRows::find_all(facts, &names)?.into_iter().flatten().collect();
             let counts = all_counts(facts, rows.iter().map(SubscriptionRows::topics).collect())?;
-            self.described.extend(rows.into_iter().zip(counts).map(|(rows, counts)| brief(rows, counts)));
+            self.described.extend(describe(facts, &rows, &counts)?);
             self.names.drain(..names.len());
         }
         let mut subscriptions = std::mem::take(&mut self.described);

@@ -148,7 +148,7 @@ fn create_topics<'a>(
     for (name, _) in names.iter().zip(found).filter(|(_, found)| found.is_none()) {
         let publisher = is_reserved(name).then(|| SERVER.into());
         let past_events = events.get(name).copied().unwrap_or(0);
-        let topic = TopicRecord { publisher, created_at: context.now.ms(), past_events };
+        let topic = TopicRecord::new(publisher, context.now.ms(), past_events);
         edit.put(TOPIC, name, record::write(&topic));
     }
     Ok(known)

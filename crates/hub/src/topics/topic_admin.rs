@@ -152,15 +152,12 @@ impl AssignTopic {
             let message = "`publisher` must be the id of an API key (see `tavern key list`), or null";
             return Err(Refusal::new(Code::BadRequest, message).into());
         }
-        let publisher = self.publisher.clone();
+        let (publisher, now_ms) = (self.publisher.clone(), context.now.ms());
         let known = topic(facts, &self.topic)?;
         let created = known.is_none();
         let topic = match known {
-            Some(known) => TopicRecord { publisher, ..known.row },
-            None => {
-                let past_events = past_events(facts, &self.topic)?;
-                TopicRecord { publisher, created_at: context.now.ms(), past_events }
-            }
+            Some(known) => known.row.assigned(publisher, now_ms),
+            None => TopicRecord::new(publisher, now_ms, past_events(facts, &self.topic)?),
         };
         let mut described = self.subscriptions.describe(facts, vec![(self.topic.clone(), topic.clone())])?;
         let mut edit = Edit::new(context);

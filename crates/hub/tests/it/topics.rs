@@ -41,7 +41,7 @@ impl Publisher {
         let key = DocumentKey::new(TOPIC, topic);
         assert!(matches!(work, Work::Read(Read::Document(asked)) if asked == key));
         let found = found.map(|(version, publisher)| {
-            let topic = TopicRecord { publisher: publisher.map(Into::into), created_at: 5, past_events: 0 };
+            let topic = TopicRecord::new(publisher.map(Into::into), 5, 0);
             Versioned { version, row: Document { key, body: record::write(&topic).into() } }
         });
         self.node.handle(ShardEvent::Answer(ticket, StoreAnswer::Read(Found::Document(found))));

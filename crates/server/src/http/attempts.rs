@@ -11,7 +11,7 @@ use crate::webhook::SigningSecret;
 use http::request::Parts;
 use serde::Deserialize;
 use std::sync::Arc;
-use tavern_hub::topics::{AttemptFilter, TopicCaller, TopicCommand, TopicReply};
+use tavern_hub::topics::{AttemptFilter, BrowseFrom, TopicCaller, TopicCommand, TopicReply};
 use tavern_wire::error::{Code, Refusal};
 
 /// Attempts, or events, in one page, unless the request asks for fewer.
@@ -36,11 +36,18 @@ pub fn show(name: &str, number: &str) -> Result<TopicCommand, Refusal> {
 
 /// `GET /v1/topics/{topic}/events`.
 pub fn browse(parts: &Parts, topic: &str) -> Result<TopicCommand, Refusal> {
-    let after = Query::of(parts)?.number("after", 0..=u64::MAX)?.unwrap_or(0);
+    let query = Query::of(parts)?;
+    let from = match (query.number("after", 0..=u64::MAX)?, query.number("before", 1..=u64::MAX)?) {
+        (after, None) => BrowseFrom::After(after.unwrap_or(0)),
+        (None, Some(before)) => BrowseFrom::Before(before),
+        (Some(_), Some(_)) => {
+            return Err(Refusal::new(Code::BadRequest, "give `after` or `before`, not both"));
+        }
+    };
     let (_, limit) = page_of(parts)?;
     Ok(TopicCommand::BrowseTopic {
         topic: topic.into(),
-        after,
+        from,
         limit: u32::try_from(limit).unwrap_or(u32::MAX),
     })
 }

@@ -20,6 +20,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Scope;
+use tavern_domain::topic::AUDIT;
 use tavern_hub::topics::{
     ANONYMOUS_PUBLISHER, DeadLetterChoice, PublishResult, Pulled, ReplayFrom, SQL_PUBLISHER, TopicCaller,
     TopicCommand, TopicReply, once_bytes,
@@ -51,6 +52,8 @@ pub async fn answer(
 ) -> Result<HttpResponse, Refusal> {
     let scopes: &[Scope] = match (parts.method.as_str(), segments) {
         ("POST", ["topics", _, "events"]) => &[Scope::Events],
+        // The hub asks for the scope admin.
+        ("GET", ["topics", AUDIT, "events"]) => &[Scope::Subscriptions, Scope::Admin],
         // A subscriber gets them anyway.
         ("GET", ["topics", _, "events"]) => &[Scope::Subscriptions],
         ("PUT", ["topics", _]) => &[Scope::Admin],

@@ -50,11 +50,9 @@ pub fn subscription<'a>(
     state: &'a SubscriptionState,
     now: Time,
 ) -> SubscriptionReport<'a> {
-    let details = state.details.map(|details| QueueDetails {
-        oldest_ms: details.oldest.map(|at| now.since(at)),
-        dead_letters: details.dead_letters,
-    });
-    SubscriptionReport::new(settings(caller, &state.subscription), &state.progress, state.seq, details, now)
+    let oldest_ms = state.oldest.map(|at| now.since(at));
+    let details = QueueDetails { oldest_ms, dead_letters: state.dead_letters };
+    SubscriptionReport::new(settings(caller, &state.subscription), &state.progress, state.seq, details)
 }
 
 pub fn dead_letter(letter: &DeadLetterRecord) -> DeadLetterView<'_> {

@@ -252,6 +252,19 @@ pub fn entry(out: &mut Vec<u8>, event: BatchEvent<'_>) {
     out.extend_from_slice(event.body.get(1..).unwrap_or(b"}"));
 }
 
+/// One event as an operator sees it, with the key that published it.
+pub fn browsed_entry(out: &mut Vec<u8>, event: BatchEvent<'_>, publisher: Option<&str>) {
+    out.extend_from_slice(b"{\"publisher\":");
+    match publisher {
+        Some(key) => quote(out, key),
+        None => out.extend_from_slice(b"null"),
+    }
+    let at = out.len();
+    entry(out, event);
+    // In place of its brace.
+    out[at] = b',';
+}
+
 /// The id that subscribers see: the publisher's, or one made from the position in the log and the time of acceptance, so
 /// that it is no other server's either.
 pub fn shown_id(id: Option<&str>, position: u64, accepted_ms: u64) -> Cow<'_, str> {

@@ -63,6 +63,39 @@ pub struct TopicRecord {
     /// Events that a deleted topic of this name has had. Their ids do not count.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub past_events: u64,
+    /// Who had the topic since when, the last ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub publishers: Vec<(u64, Arc<str>)>,
+}
+
+/// Publishers of a topic that are remembered.
+const PUBLISHERS_KEPT: usize = 16;
+
+impl TopicRecord {
+    pub fn new(publisher: Option<Arc<str>>, now_ms: u64, past_events: u64) -> TopicRecord {
+        let bare = TopicRecord { created_at: now_ms, past_events, ..TopicRecord::default() };
+        bare.assigned(publisher, now_ms)
+    }
+
+    /// The topic has this publisher from now on.
+    #[must_use]
+    pub fn assigned(mut self, publisher: Option<Arc<str>>, now_ms: u64) -> TopicRecord {
+        let last = self.publishers.last().map(|(_, last)| last);
+        if let Some(next) = publisher.clone().filter(|next| last != Some(next)) {
+            self.publishers.push((now_ms, next));
+            let forgotten = self.publishers.len().saturating_sub(PUBLISHERS_KEPT);
+            self.publishers.drain(..forgotten);
+        }
+        TopicRecord { publisher, ..self }
+    }
+
+    /// Who published an event that was accepted then. None: it is no longer known.
+    pub fn publisher_at(&self, at_ms: u64) -> Option<&Arc<str>> {
+        let had = self.publishers.iter().rev().find(|(since, _)| *since <= at_ms);
+        // The clock of the node that noted it may have been ahead of the store's.
+        let first = || self.publishers.first().filter(|_| self.publishers.len() < PUBLISHERS_KEPT);
+        had.or_else(first).map(|(_, publisher)| publisher)
+    }
 }
 
 /// A request to publish with an `Idempotency-Key`.
@@ -290,6 +323,19 @@ mod tests {
         {
             assert!(read_marks(bad.as_bytes()).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_topic_knows_who_published_when() {
+        let topic = TopicRecord::new(None, 5, 0).assigned(Some("a".into()), 10);
+        let topic = topic.assigned(None, 20).assigned(Some("a".into()), 21).assigned(Some("b".into()), 30);
+        let topic: TopicRecord = read(&write(&topic)).unwrap();
+        let at = |ms| topic.publisher_at(ms).map(|publisher| &**publisher);
+        assert_eq!([at(9), at(10), at(29), at(30), at(99)], ["a", "a", "a", "b", "b"].map(Some));
+        assert_eq!(TopicRecord::new(None, 5, 0).publisher_at(6), None);
+        let many = |topic: TopicRecord, n: u64| topic.assigned(Some(n.to_string().into()), n);
+        let topic = (0..100).fold(TopicRecord::default(), many);
+        assert_eq!((topic.publishers.len(), topic.publisher_at(3)), (PUBLISHERS_KEPT, None));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! pulling, replay, dead letters, retention and budgets.
 
 mod cluster;
+mod queues;
 mod races;
 
 use cluster::{Cluster, HOUR_MS, pulled, rules, seqs};
@@ -9,7 +10,8 @@ use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::delivery::{BatchReason, DeliveryOutcome, DeliveryProgress, DisabledReason, LastAttempt};
 use tavern_hub::topics::{
-    AttemptFilter, DeadLetterChoice, PublishResult, ReplayFrom, SubscriptionChange, TopicCommand, TopicReply,
+    AttemptFilter, BrowseFrom, DeadLetterChoice, PublishResult, ReplayFrom, SubscriptionChange, TopicCommand,
+    TopicReply,
 };
 use tavern_hub::{LivenessTask, RetentionRules, ShardEvent};
 use tavern_store::Clock;
@@ -224,7 +226,11 @@ fn events_of_a_new_topic_are_numbered_from_the_beginning() {
 
 /// The numbers of the events in one page of topic `a`, and where the next one begins.
 fn browse(cluster: &mut Cluster, after: u64, limit: u32) -> (Vec<u64>, Option<u64>) {
-    let browse = TopicCommand::BrowseTopic { topic: "a".into(), after, limit };
+    browse_from(cluster, BrowseFrom::After(after), limit)
+}
+
+fn browse_from(cluster: &mut Cluster, from: BrowseFrom, limit: u32) -> (Vec<u64>, Option<u64>) {
+    let browse = TopicCommand::BrowseTopic { topic: "a".into(), from, limit };
     let TopicReply::Browsed { entries, next } = cluster.run("ann", browse).unwrap() else {
         panic!("browsed")
     };
@@ -251,6 +257,12 @@ fn page_of_a_topic_begins_after_the_number_of_an_event() {
         assert_eq!(browse(&mut cluster, after, 3), (rest, next), "after {after}");
     }
     assert_eq!(browse(&mut cluster, 7, 3), (vec![], None));
+    for before in 1..=9 {
+        let last = (before - 1).min(7);
+        let rest: Vec<u64> = (1..=last).rev().take(3).collect();
+        let next = (last > 3).then(|| last - 2);
+        assert_eq!(browse_from(&mut cluster, BrowseFrom::Before(before), 3), (rest, next), "before {before}");
+    }
     assert_eq!(browse(&mut cluster, u64::MAX, 3), (vec![], None));
 }
 
@@ -327,7 +339,7 @@ fn dead_letters_are_listed_and_retried_once() {
     assert_eq!(cluster.run("ann", retry(choice)).unwrap(), retried);
     assert_eq!(list(&mut cluster, None), (vec![2], None));
     let state = cluster.show("s");
-    assert_eq!(state.details.unwrap().dead_letters, 1);
+    assert_eq!(state.dead_letters, Some(1));
     assert_eq!(state.progress.batches.iter().map(|batch| batch.entries()).sum::<u64>(), 2);
 }
 

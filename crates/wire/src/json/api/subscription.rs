@@ -58,9 +58,8 @@ pub struct SubscriptionReport<'a> {
     last: Option<AttemptReport>,
     last_error: Option<ErrorReport>,
     batches: Vec<BatchReport>,
-    /// Left out of lists.
     #[serde(flatten)]
-    details: Option<QueueDetails>,
+    details: QueueDetails,
 }
 
 /// Figures that need more reads.
@@ -68,7 +67,9 @@ pub struct SubscriptionReport<'a> {
 pub struct QueueDetails {
     /// How long ago the oldest event that waits was accepted.
     pub oldest_ms: Option<u64>,
-    pub dead_letters: usize,
+    /// Left out of lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letters: Option<usize>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -103,13 +104,14 @@ struct BatchReport {
     accepted_at: u64,
 }
 
-/// An event that waits for so long needs attention, although no attempt failed.
+/// An event that waits longer than this, and than it takes to fill its batch, needs attention although no attempt failed.
 const BEHIND_MS: u64 = 5 * 60_000;
 
-fn is_behind(progress: &DeliveryProgress, details: Option<QueueDetails>, now: Time) -> bool {
-    let sealed = progress.batches.iter().map(|batch| batch.accepted).min();
-    let known = sealed.or(progress.dropped.map(|dropped| dropped.at)).map(|at| now.since(at));
-    known.or(details.and_then(|details| details.oldest_ms)).is_some_and(|waited| waited >= BEHIND_MS)
+/// Why a subscription whose attempts do not fail is falling behind.
+fn behind(settings: &SubscriptionView<'_>, details: QueueDetails) -> Option<&'static str> {
+    let (fills_ms, why) =
+        if settings.pull { (0, "not pulled") } else { (settings.timeout_ms, "slow endpoint") };
+    details.oldest_ms.filter(|waited| *waited >= BEHIND_MS + fills_ms).map(|_| why)
 }
 
 impl<'a> SubscriptionReport<'a> {
@@ -118,12 +120,13 @@ impl<'a> SubscriptionReport<'a> {
         settings: SubscriptionView<'a>,
         progress: &DeliveryProgress,
         seq: u64,
-        details: Option<QueueDetails>,
-        now: Time,
+        details: QueueDetails,
     ) -> SubscriptionReport<'a> {
         let (health, why) = match progress.health() {
-            SubscriptionHealth::Healthy if is_behind(progress, details, now) => ("behind", None),
-            SubscriptionHealth::Healthy => ("healthy", None),
+            SubscriptionHealth::Healthy => match behind(&settings, details) {
+                Some(why) => ("behind", Some(why)),
+                None => ("healthy", None),
+            },
             SubscriptionHealth::Throttled => ("throttled", None),
             SubscriptionHealth::Failing => {
                 let failure = progress.failure.filter(EndpointFailure::refuses_everything);
@@ -310,14 +313,25 @@ mod tests {
             former_secret_until: None,
             created_at: 5,
         };
-        let state = shown(&SubscriptionReport::new(settings.clone(), &progress, 12, None, Time(0)));
+        let of_list = QueueDetails { oldest_ms: None, dead_letters: None };
+        let state = shown(&SubscriptionReport::new(settings.clone(), &progress, 12, of_list));
         assert_eq!((&state["acknowledged"], &state["queued"]), (&5.into(), &8.into()));
         assert_eq!((&state["health"], &state["why"]), (&"disabled".into(), &"gone".into()));
         assert_eq!(state["batches"][0]["attempts"], 2);
-        assert!(state.get("oldest_ms").is_none(), "not in lists");
-        let details = QueueDetails { oldest_ms: None, dead_letters: 3 };
-        let state = shown(&SubscriptionReport::new(settings.clone(), &progress, 12, Some(details), Time(0)));
+        assert!(state.get("dead_letters").is_none(), "not in lists");
+        let details = QueueDetails { oldest_ms: None, dead_letters: Some(3) };
+        let state = shown(&SubscriptionReport::new(settings.clone(), &progress, 12, details));
         assert_eq!((&state["oldest_ms"], &state["dead_letters"]), (&Value::Null, &3.into()));
+        let health = |pull, oldest_ms| {
+            let details = QueueDetails { oldest_ms: Some(oldest_ms), dead_letters: None };
+            let settings = SubscriptionView { pull, ..settings.clone() };
+            let state = shown(&SubscriptionReport::new(settings, &DeliveryProgress::default(), 1, details));
+            (state["health"].clone(), state["why"].clone())
+        };
+        assert_eq!(health(true, BEHIND_MS), ("behind".into(), "not pulled".into()));
+        assert_eq!(health(true, BEHIND_MS - 1), ("healthy".into(), Value::Null));
+        assert_eq!(health(false, BEHIND_MS), ("healthy".into(), Value::Null), "its batch may be filling");
+        assert_eq!(health(false, BEHIND_MS + 500), ("behind".into(), "slow endpoint".into()));
     }
 
     #[test]
