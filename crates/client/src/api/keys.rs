@@ -52,6 +52,12 @@ impl ApiKeys<'_> {
         self.api.call(ApiRequest::new("POST", &["keys"]).body(&body)?).await
     }
 
+    /// A code that opens the dashboard once, within a minute, at `/#code=`.
+    pub async fn dashboard_code(&self) -> Result<String, Error> {
+        let made: CreatedKey = self.api.call(ApiRequest::new("POST", &["dashboard", "links"])).await?;
+        Ok(made.key)
+    }
+
     /// Revokes a key by its id.
     pub async fn revoke(&self, id: &str) -> Result<(), Error> {
         self.api.call::<Value>(ApiRequest::new("DELETE", &["keys", id])).await.map(drop)

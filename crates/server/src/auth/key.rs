@@ -14,6 +14,8 @@ use tavern_domain::{Identity, Rights, Scope, Scopes, Time, Verb};
 use tavern_store::{ApiKey, StoreError};
 use tokio::sync::oneshot;
 
+const KEY: &str = "tvk_";
+const CODE: &str = "tvl_";
 const ID_CHARS: usize = 10;
 const SECRET_CHARS: usize = 40;
 const NAME_BYTES: usize = 128;
@@ -52,6 +54,20 @@ pub struct NewKey {
 
 /// Generates a key. Nothing is stored yet.
 pub fn mint(name: &str, scopes: Scopes, now: Time) -> Result<NewKey, KeyError> {
+    minted(KEY, name, scopes, now)
+}
+
+/// Generates a code that can be exchanged for a key. It is no key.
+pub fn mint_code(name: &str, scopes: Scopes, now: Time) -> Result<NewKey, KeyError> {
+    minted(CODE, name, scopes, now)
+}
+
+/// The hash under which a code is stored. None: this is no code.
+pub fn code_hash(text: &str) -> Option<[u8; 32]> {
+    (text.len() <= KEY_BYTES && text.starts_with(CODE)).then(|| hash(text))
+}
+
+fn minted(prefix: &str, name: &str, scopes: Scopes, now: Time) -> Result<NewKey, KeyError> {
     if name.is_empty() || name.len() > NAME_BYTES || name.chars().any(char::is_control) {
         return Err(KeyError::Name);
     }
@@ -59,7 +75,7 @@ pub fn mint(name: &str, scopes: Scopes, now: Time) -> Result<NewKey, KeyError> {
         return Err(KeyError::NoScope);
     }
     let id = random_text(ID_CHARS);
-    let text = format!("tvk_{id}_{}", random_text(SECRET_CHARS));
+    let text = format!("{prefix}{id}_{}", random_text(SECRET_CHARS));
     let hash = hash(&text);
     let row = ApiKey {
         id: id.into(),
@@ -200,7 +216,7 @@ impl CachedKey {
 }
 
 fn is_key(presented: &str) -> bool {
-    presented.len() <= KEY_BYTES && presented.starts_with("tvk_")
+    presented.len() <= KEY_BYTES && presented.starts_with(KEY)
 }
 
 fn judge(presented: &str, hash: &[u8; 32], found: Option<ApiKey>) -> Result<Identity, AuthError> {
@@ -258,6 +274,17 @@ mod tests {
         let keys = Mutex::new(keys.iter().map(|key| key.row.clone()).collect());
         let lookup = Arc::new(KeyTable { keys, asked: AtomicUsize::new(0) });
         (lookup.clone(), Keyring::new(Some(SecretText::new("open sesame")), lookup))
+    }
+
+    #[tokio::test]
+    async fn a_code_is_no_key() {
+        let code = mint_code("link", Scopes::ALL, Time(5)).unwrap();
+        let (lookup, ring) = ring(&[&code]);
+        assert_eq!(ring.verify(code.text.expose()).await, Err(AuthError::Malformed));
+        assert_eq!(lookup.asked.load(Ordering::SeqCst), 0);
+        assert_eq!(code_hash(code.text.expose()), Some(code.row.hash));
+        let key = mint("ci", Scopes::ALL, Time(5)).unwrap();
+        assert_eq!(code_hash(key.text.expose()), None, "a key is no code");
     }
 
     #[tokio::test]

@@ -8,7 +8,9 @@ mod token;
 
 pub use credential::{Authenticator, Credential, HelloTokens, all_rights};
 pub use jwks::{JwksCache, key_set_size};
-pub use key::{ADMIN, FRESH_MS, KeyError, KeySource, Keyring, NewKey, mint, parse_scopes};
+pub use key::{
+    ADMIN, FRESH_MS, KeyError, KeySource, Keyring, NewKey, code_hash, mint, mint_code, parse_scopes,
+};
 pub use token::{LoginTime, TOKEN_BYTES, TokenClaims, TokenKeyError, Verifier, sign};
 
 use tavern_wire::error::{Code, Refusal};

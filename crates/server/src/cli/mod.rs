@@ -6,6 +6,7 @@ mod archive;
 mod certificate;
 mod check;
 mod completions;
+mod dashboard;
 pub mod dev;
 mod doctor;
 mod events;
@@ -56,6 +57,8 @@ enum Command {
     Token(token::TokenArgs),
     /// Create, list and revoke API keys
     Key(key::KeyArgs),
+    /// Print a link that opens the dashboard, once and within a minute
+    Dashboard(dashboard::DashboardArgs),
     /// Publish one message and print how many received it
     Publish(publish::PublishArgs),
     /// Print the messages of channels, one JSON line each
@@ -100,6 +103,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Token(args) => token::run(args),
         Command::Key(args) => key::run(args),
+        Command::Dashboard(args) => dashboard::run(args),
         Command::Publish(args) => publish::run(args),
         Command::Subscribe(args) => subscribe::run(args),
         Command::History(args) => history::run(args),

@@ -230,7 +230,7 @@ impl ServerOptions {
     }
 
     /// Read here and not by clap, which would treat the variable as a flag that conflicts with --data.
-    fn url(&self) -> String {
+    pub fn url(&self) -> String {
         let default = || "http://127.0.0.1:7400".to_owned();
         self.url.clone().or_else(|| variable("TAVERN_URL")).unwrap_or_else(default)
     }

@@ -4,11 +4,11 @@
 use super::kinds::KINDS;
 use super::sections::TopLevel;
 use super::values::Values;
-use super::{Cidr, Config, ConfigValue, ServerMode, TlsFiles, ValueSource};
+use super::{Cidr, Config, ConfigValue, DashboardConfig, ServerMode, TlsFiles, ValueSource};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use tavern_domain::Verb;
+use tavern_domain::{Scope, Verb};
 
 /// HS256 needs a key at least as long as its hash.
 pub const SECRET_BYTES: usize = 32;
@@ -103,6 +103,7 @@ pub(super) fn check(values: &mut Values, config: &Config, for_server: bool) {
     check_url(values, "parties.matchmaker_url", config.parties.matchmaker_url.as_deref());
     check_url(values, "otlp_url", config.otlp_url.as_deref());
     check_metrics(values, config);
+    check_dashboard(values, config);
     check_order(values, config);
     check_verbs(values);
     check_history(values);
@@ -110,6 +111,26 @@ pub(super) fn check(values: &mut Values, config: &Config, for_server: bool) {
     if priority.iter().collect::<BTreeSet<_>>().len() != priority.len() || priority.len() > ACTIVITIES_MAX {
         let message = format!("presence.priority names an activity twice, or more than {ACTIVITIES_MAX}");
         values.fail("presence.priority", message);
+    }
+}
+
+fn check_dashboard(values: &mut Values, config: &Config) {
+    let DashboardConfig { proxy_header, proxy_scopes } = &config.dashboard;
+    if let Some(unknown) = proxy_scopes.iter().find(|scope| Scope::parse(scope).is_none()) {
+        let message = format!(
+            "dashboard.proxy_scopes: {unknown:?} is not a scope; the scopes are publish, events, subscriptions, presence, parties, users, admin"
+        );
+        values.fail("dashboard.proxy_scopes", message);
+    }
+    if proxy_header.is_empty() {
+        return;
+    }
+    if http::HeaderName::try_from(proxy_header.as_str()).is_err() {
+        values.fail("dashboard.proxy_header", "dashboard.proxy_header is not the name of a header");
+    } else if config.trusted_proxies.is_empty() {
+        let message =
+            "dashboard.proxy_header is set without trusted_proxies: name the addresses of the proxy";
+        values.fail("dashboard.proxy_header", message);
     }
 }
 

@@ -25,9 +25,9 @@ pub use lists::{PusherAppConfig, PusherAppTable, PusherWebhookConfig, TokenKeyCo
 pub use origin::{ConfigError, ConfigErrors, ValueSource};
 pub use secret::{SecretText, without_password};
 pub use sections::{
-    AuthorizeConfig, ChannelConfig, ClockConfig, EventsConfig, HistoryConfig, HistoryRight, InboxConfig,
-    KindConfig, LimitsConfig, LocalBusConfig, LogFormat, MetricsConfig, NodesConfig, PartiesConfig,
-    PresenceConfig, PresenceMode, RadarConfig, SessionsConfig, SlowReader, TokensConfig,
+    AuthorizeConfig, ChannelConfig, ClockConfig, DashboardConfig, EventsConfig, HistoryConfig, HistoryRight,
+    InboxConfig, KindConfig, LimitsConfig, LocalBusConfig, LogFormat, MetricsConfig, NodesConfig,
+    PartiesConfig, PresenceConfig, PresenceMode, RadarConfig, SessionsConfig, SlowReader, TokensConfig,
 };
 
 use layer::{ConfigValue, SetKey};
@@ -94,6 +94,7 @@ pub struct Config {
     pub inbox: InboxConfig,
     pub history: HistoryConfig,
     pub radar: RadarConfig,
+    pub dashboard: DashboardConfig,
     /// Keys whose tokens are accepted, in addition to those signed with the secrets.
     pub token_keys: Vec<TokenKeyConfig>,
     /// Apps whose clients speak the Pusher protocol; empty: it is not served.
@@ -207,6 +208,7 @@ impl Config {
             inbox: InboxConfig::read(&mut values),
             history: HistoryConfig::read(&mut values),
             radar: RadarConfig::read(&mut values),
+            dashboard: DashboardConfig::read(&mut values),
             token_keys: kinds::token_keys(&mut values),
             pusher_apps,
             entries: Vec::new(),

@@ -98,6 +98,7 @@ pub const ALL: &[&[Key]] = &[
     InboxConfig::KEYS,
     HistoryConfig::KEYS,
     RadarConfig::KEYS,
+    DashboardConfig::KEYS,
 ];
 
 choice! {
@@ -376,6 +377,16 @@ section! {
         statsd_ms: u64 = KeySchema::integer(10_000, 100, HOUR_MS);
         /// How often the metrics are logged; 0: never.
         log_ms: u64 = KeySchema::integer(0, 0, DAY_MS);
+    }
+}
+
+section! {
+    "dashboard." => DashboardConfig {
+        /// The header in which an authenticating proxy of trusted_proxies names the user, who then needs no API key. The proxy must
+        /// remove it from what it receives. Empty: none.
+        proxy_header: String = KeySchema::text("").example("\"X-Forwarded-User\"");
+        /// The scopes of users that the proxy names: publish, events, subscriptions, presence, parties, users, admin.
+        proxy_scopes: Vec<String> = KeySchema::list(&[]).example("[\"presence\", \"subscriptions\"]");
     }
 }
 

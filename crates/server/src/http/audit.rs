@@ -15,8 +15,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The method, the path and the name of each administrative action. `{}` stands for one segment, and is the target.
-const ACTIONS: [(&str, &str, &str); 21] = [
+const ACTIONS: [(&str, &str, &str); 22] = [
     ("DELETE", "channels/{}/history", "history.clear"),
+    ("POST", "dashboard/links", "dashboard.link"),
     ("POST", "keys", "key.create"),
     ("DELETE", "keys/{}", "key.revoke"),
     ("PUT", "topics/{}", "topic.assign"),

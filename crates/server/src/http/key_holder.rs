@@ -4,6 +4,7 @@
 
 use super::api::HttpApi;
 use super::request::{self, Query};
+use super::vouched;
 use bytes::Bytes;
 use http::request::Parts;
 use hyper::body::Incoming;
@@ -45,8 +46,16 @@ impl<'a> KeyHolder<'a> {
         self.identity.get()?.key.as_ref()
     }
 
+    /// The identity of the key; None without one.
+    pub async fn identity(&self) -> Result<Option<Identity>, Refusal> {
+        match request::identity(self.api, self.parts, &Query::of(self.parts)?).await? {
+            Some(identity) => Ok(Some(identity)),
+            None => vouched::identity(self.api, self.parts),
+        }
+    }
+
     async fn admitted(&self) -> Result<Identity, Refusal> {
-        let identity = request::identity(self.api, self.parts, &Query::of(self.parts)?).await?;
+        let identity = self.identity().await?;
         let missing =
             || Refusal::new(Code::Unauthenticated, "an API key is needed: Authorization: Bearer KEY");
         identity.ok_or_else(missing)

@@ -8,11 +8,13 @@ use crate::auth;
 use http::StatusCode;
 use http::request::Parts;
 use std::sync::Arc;
-use tavern_domain::{Scope, Scopes, Time};
+use tavern_domain::{Identity, Scope, Scopes, Time};
 use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
 use tavern_store::{ApiKey, Commit, Expect, Found, Read, Row, StoreError, Versioned};
 use tavern_wire::error::{Code, Refusal};
-use tavern_wire::json::api::{KeyList, KeyReport, NewKeyReport, NewKeyRequest, encode, parse_new_key};
+use tavern_wire::json::api::{
+    KeyList, KeyReport, NewKeyReport, NewKeyRequest, OwnKeyReport, encode, parse_new_key,
+};
 
 pub async fn list(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal> {
     let (after, limit) = page_of(parts)?;
@@ -21,6 +23,13 @@ pub async fn list(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal>
     let Ok(Found::Keys(page)) = api.store.read(read).await else { return Err(unavailable()) };
     let next = page.rows.last().filter(|_| page.more).map(|found| &*found.row.id);
     Ok(typed(&KeyList { keys: page.rows.iter().map(|found| report(&found.row)).collect(), next }))
+}
+
+/// The key of the request itself. Without one it has no scopes.
+pub fn whoami(identity: Option<&Identity>) -> HttpResponse {
+    let has = |scope: &Scope| identity.is_some_and(|identity| identity.scopes.has(*scope));
+    let scopes = Scope::ALL.into_iter().filter(has).map(Scope::as_str).collect();
+    typed(&OwnKeyReport { key: identity.and_then(|identity| identity.key.as_deref()), scopes })
 }
 
 pub async fn create(api: &HttpApi, body: RequestBody<'_>) -> Result<HttpResponse, Refusal> {
@@ -78,7 +87,7 @@ async fn find(api: &HttpApi, id: &str) -> Result<Option<Versioned<ApiKey>>, Refu
     }
 }
 
-fn report(key: &ApiKey) -> KeyReport<'_> {
+pub fn report(key: &ApiKey) -> KeyReport<'_> {
     KeyReport {
         created_at: key.created_at.ms(),
         expires_at: key.expires_at.map(Time::ms),
@@ -90,6 +99,6 @@ fn report(key: &ApiKey) -> KeyReport<'_> {
     }
 }
 
-fn unavailable() -> Refusal {
+pub fn unavailable() -> Refusal {
     Refusal::new(Code::Unavailable, "the store does not answer").retry_after(RETRY_AFTER_MS)
 }

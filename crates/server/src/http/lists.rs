@@ -145,7 +145,7 @@ struct UserEntry {
     last_seen: Option<u64>,
 }
 
-/// Users by name: those online, and those who were.
+/// Users by name: those online, and those who were; with `online=true` without the latter.
 pub async fn users(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal> {
     let (after, limit) = page_of(parts)?;
     let query = Query::of(parts)?;
@@ -164,6 +164,20 @@ pub async fn users(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal
         let known = UserEntry { online: true, leaving, name: presence.name, last_seen: None };
         found.insert(presence.key.user, known);
     }
+    if !query.flag("online")? {
+        add_known(api, prefix, &from, wanted, &mut found).await?;
+    }
+    Ok(typed(&user_page(found, limit)))
+}
+
+/// Adds the users who were online before.
+async fn add_known(
+    api: &HttpApi,
+    prefix: &str,
+    from: &str,
+    wanted: u32,
+    found: &mut BTreeMap<Arc<str>, UserEntry>,
+) -> Result<(), Refusal> {
     // Pages begin after a key: the user whose name is exactly the prefix is read separately.
     let exact = api.store.read(Read::People { users: vec![prefix.into()], viewer: None });
     let exact = match prefix.is_empty() || from != prefix {
@@ -175,7 +189,7 @@ pub async fn users(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal
             _ => return Err(unavailable()),
         },
     };
-    let (known, _) = rows(api, RowKind::User, RowKey::User(from.as_str().into()), wanted).await?;
+    let (known, _) = rows(api, RowKind::User, RowKey::User(from.into()), wanted).await?;
     let known = known.into_iter().filter_map(|row| if let Row::User(user) = row { Some(user) } else { None });
     for UserRow { user, last_seen, .. } in exact.into_iter().chain(known) {
         if !user.starts_with(prefix) {
@@ -184,6 +198,10 @@ pub async fn users(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal
         let entry = found.entry(user).or_default();
         entry.last_seen = last_seen.filter(|_| !entry.online).map(tavern_domain::Time::ms);
     }
+    Ok(())
+}
+
+fn user_page(found: BTreeMap<Arc<str>, UserEntry>, limit: usize) -> UserList {
     let more = found.len() > limit;
     let rows: Vec<(Arc<str>, UserEntry)> = found.into_iter().take(limit).collect();
     let next = rows.last().filter(|_| more).map(|(user, _)| user.clone());
@@ -194,5 +212,5 @@ pub async fn users(api: &HttpApi, parts: &Parts) -> Result<HttpResponse, Refusal
         online: known.online,
         user,
     });
-    Ok(typed(&UserList { next, users: users.collect() }))
+    UserList { next, users: users.collect() }
 }

@@ -36,9 +36,11 @@ mod rest;
 mod routes;
 mod server;
 mod session;
+mod sign_in;
 mod stream;
 mod topics;
 mod user;
+mod vouched;
 
 pub use api::HttpApi;
 pub use audit::RecordedReads;

@@ -7,7 +7,7 @@ use super::key_holder::{KeyHolder, RequestBody};
 use super::request::{self, Query, decode};
 use super::server::HttpConnection;
 use super::session::{put, stopping};
-use super::{audit, control, history, keys, lists, overview, party, people, publish, topics};
+use super::{audit, control, history, keys, lists, overview, party, people, publish, sign_in, topics};
 use crate::shard::input::ShardInput;
 use crate::supervisor::panics;
 use crate::traces;
@@ -91,6 +91,11 @@ async fn answer(
             holder.with_scope(&[Scope::Publish]).await?;
             publish::many(api, parts, holder, body).await
         }
+        ("POST", ["dashboard", "links"]) => {
+            sign_in::link(api, holder.with_scope(&[Scope::Admin]).await?).await
+        }
+        ("POST", ["dashboard", "sign-in"]) => sign_in::sign_in(api, parts, body.incoming).await,
+        ("GET", ["whoami"]) => Ok(keys::whoami(holder.identity().await?.as_ref())),
         ("GET", ["stats"]) => {
             holder.with_scope(&[Scope::Presence]).await?;
             control::stats(api).await

@@ -36,6 +36,8 @@ pub const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/channels/{}/presence/{}", &["PUT", "DELETE"]),
     ("/v1/command", &["POST"]),
     ("/v1/connect", &["GET"]),
+    ("/v1/dashboard/links", &["POST"]),
+    ("/v1/dashboard/sign-in", &["POST"]),
     ("/v1/keys", &["GET", "POST"]),
     ("/v1/keys/{}", &["DELETE"]),
     ("/v1/load", &["GET"]),
@@ -79,6 +81,7 @@ pub const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/users/{}/subscribe", &["POST"]),
     ("/v1/users/{}/unsubscribe", &["POST"]),
     ("/v1/users/{}/visibility", &["PUT"]),
+    ("/v1/whoami", &["GET"]),
 ];
 
 /// Which of these paths an address serves.
@@ -93,10 +96,11 @@ pub enum ListenerSide {
 }
 
 /// What is for operators: the dashboard, the metrics, and the API about the server itself. A prefix ends with `/`.
-const OPERATORS: [&str; 9] = [
+const OPERATORS: [&str; 10] = [
     "/",
     "/assets/",
     "/metrics",
+    "/v1/dashboard/",
     "/v1/keys",
     "/v1/keys/",
     "/v1/load",

@@ -126,6 +126,10 @@ impl HttpConnection {
 #[derive(Clone, Copy)]
 pub struct ClientAddress(pub IpAddr);
 
+/// The connection of a request is from a trusted proxy.
+#[derive(Clone, Copy)]
+pub struct FromProxy;
+
 impl HttpConnection {
     /// Counts a waiting request, such as a stream or a poll, for its client. A connection that is not from a proxy is
     /// already counted.
@@ -327,6 +331,9 @@ async fn begin(
     let address =
         request::forwarded_address(&config.trusted_proxies, connection.peer.ip(), request.headers());
     request.extensions_mut().insert(ClientAddress(address));
+    if connection.proxied {
+        request.extensions_mut().insert(FromProxy);
+    }
     request.extensions_mut().insert(connection.replies.clone());
     let (headers, path) = (request.headers(), request.uri().path());
     let page = match connection.admit_page(headers, path, address) {

@@ -23,6 +23,14 @@ pub struct KeyReport<'a> {
     pub scopes: Vec<&'static str>,
 }
 
+/// `GET /v1/whoami`.
+#[derive(Debug, Serialize)]
+pub struct OwnKeyReport<'a> {
+    /// Its id; null in dev mode without a key.
+    pub key: Option<&'a str>,
+    pub scopes: Vec<&'static str>,
+}
+
 /// The answer to `POST /v1/keys`: the only time that the key itself is shown.
 #[derive(Debug, Serialize)]
 pub struct NewKeyReport<'a> {

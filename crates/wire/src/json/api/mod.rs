@@ -20,7 +20,7 @@ pub use control::{
     BanList, BanReport, BanRequest, ControlOutcome, DisconnectRequest, UserSessionList, UserSessionReport,
     parse_ban, parse_channel_body, parse_disconnect,
 };
-pub use key::{AuditEvent, KeyList, KeyReport, NewKeyReport, NewKeyRequest, parse_new_key};
+pub use key::{AuditEvent, KeyList, KeyReport, NewKeyReport, NewKeyRequest, OwnKeyReport, parse_new_key};
 pub use load::{ClusterLoadReport, Figure, LoadReport, NodeLoadReport, NodeRunReport};
 pub use node::{
     ClockReport, DemoSettings, EventSums, LocalNode, MetricNumber, NodeList, NodeReport, Overview,
