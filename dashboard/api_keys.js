@@ -1,5 +1,5 @@
 // API keys: the list, a new one, revoking one.
-import { h, put, ask, badge, code, empty, heading, table } from './dom.js';
+import { h, put, ask, badge, code, empty, heading, table, to } from './dom.js';
 import { ago, moment, now, plural } from './format.js';
 import { call, get, part, post } from './server.js';
 
@@ -23,12 +23,13 @@ const state = ({ revoked_at: revoked, expires_at: expires }) => {
 export function apiKeys(visit) {
   let again;
   const list = table('API keys', [
-    { name: 'Name', cell: ({ name }) => name },
+    { name: 'Name', sort: ({ name }) => name, cell: ({ name }) => name },
     { name: 'Id', cell: ({ id }) => h('code', {}, id) },
     { name: 'Scopes', wide: true, cell: ({ scopes }) => scopes.join(', ') },
     { name: 'State', cell: state },
-    { name: 'Created', still: true, cell: ({ created_at: at }) => ago(at) },
-    { name: 'Last used', still: true, cell: ({ last_used_at: at }) => ago(at) ?? 'never' },
+    { name: 'Created', still: true, sort: ({ created_at: at }) => at, cell: ({ created_at: at }) => ago(at) },
+    { name: 'Last used', still: true, sort: ({ last_used_at: at }) => at, cell: ({ last_used_at: at }) => ago(at) ?? 'never' },
+    { name: 'Did', cell: ({ id, name }) => h('a', { href: to('audit', id), 'aria-label': `What ${name} did` }, 'audit') },
     { name: '', cell: (one) => !one.revoked_at && h('button', { class: 'link', 'aria-label': `Revoke ${one.name}`, onclick: () => revoke(visit, one, again) }, 'Revoke …') },
   ], ({ id }) => id);
   const below = h('div');

@@ -50,12 +50,12 @@ const heads = (headers) => Object.entries(headers).map(([name, value]) => `${nam
 export function exchange({ url, duration_ms: ms, status, error, request, headers, body, body_truncated: cut }) {
   const { body: sent, bytes: size } = request;
   return [
-    h('h3', {}, `Request: POST ${url}, ${bytes(size)}`),
-    code(heads(request.headers)),
-    sent === undefined ? h('p', { class: 'end' }, 'The body is no longer known: retention has removed its events from the log.') : code(pretty(sent)),
     h('h3', {}, `Response after ${span(ms)}: ${error ?? status}`),
     Object.keys(headers).length > 0 && code(heads(headers)),
     body ? code(body + (cut ? ' …' : '')) : h('p', { class: 'end' }, status ? 'The response had no body.' : 'There was no response.'),
+    h('h3', {}, `Request: POST ${url}, ${bytes(size)}`),
+    code(heads(request.headers)),
+    sent === undefined ? h('p', { class: 'end' }, 'The body is no longer known: retention has removed its events from the log.') : code(pretty(sent)),
   ];
 }
 

@@ -1,19 +1,18 @@
 // The list of channels, and one channel live through the public client.
 import { h, put, heading, link, badge, section, empty, code, filter, table, to } from './dom.js';
-import { clock, count, plural, text } from './format.js';
-import { get, liveClient, part } from './server.js';
-import { history } from './history.js';
+import { count, plural, text } from './format.js';
+import { get, liveClient, may, part, post } from './server.js';
+import { messages } from './history.js';
 
 const PAGE = 100;
-const LINES = 50;
 
 export function channels(visit) {
   let prefix = '';
   let limit = PAGE;
   const list = table('Channels', [
-    { name: 'Channel', cell: ({ channel }) => link(channel, 'channels', channel) },
-    { name: 'Present', number: true, cell: ({ present }) => count(present) },
-    { name: 'Subscriptions here', number: true, cell: ({ subscriptions }) => count(subscriptions) },
+    { name: 'Channel', sort: ({ channel: one }) => one, first: 'up', cell: ({ channel }) => link(channel, 'channels', channel) },
+    { name: 'Present', number: true, sort: ({ present }) => present, cell: ({ present }) => count(present) },
+    { name: 'Subscriptions here', number: true, sort: ({ subscriptions }) => subscriptions, cell: ({ subscriptions }) => count(subscriptions) },
   ], ({ channel }) => channel);
   const below = h('div');
   let again;
@@ -41,6 +40,8 @@ export function more(next, shown, act) {
 
 export function channel(visit) {
   const [name] = visit.args;
+  let shown = PAGE;
+  let redraw;
   const people = table('Present users', [
     { name: 'User', cell: ({ user }) => link(user, 'users', user) },
     { name: 'Clients', number: true, cell: ({ clients }) => count(clients) },
@@ -48,47 +49,41 @@ export function channel(visit) {
   ], ({ user }) => user);
   const who = h('div');
   const sub = h('span', {}, 'Loading …');
-  const log = h('ol', { class: 'log', 'aria-label': 'Messages', tabindex: '0' });
-  const stored = history(visit, name);
-  const quiet = empty('No messages since this page was opened.', 'Messages appear here as they are published.');
+  const said = messages(visit, name);
   visit.draw(
     heading(name, sub, h('a', { class: 'button', href: to('try', name) }, 'Try it here')),
-    section('Present users', who),
-    section('Messages', log, quiet),
-    stored.node,
+    h('div', { class: 'room' }, section('Messages', may('publish') && publishForm(visit, name), said.nodes), section('Present users', who)),
   );
+  const showMore = () => {
+    shown += PAGE;
+    redraw();
+  };
+  const present = (rows, anonymous) => {
+    people.update(rows.slice(0, shown));
+    const others = anonymous > 0 && h('p', { class: 'end' }, `${rows.length ? 'and ' : ''}${plural(anonymous, 'anonymous user')}`);
+    if (rows.length) put(who, people.node, rows.length > shown && h('button', { class: 'quiet', onclick: showMore }, `Show more of ${count(rows.length)}`), others);
+    else put(who, others || empty('No users are present.', 'A subscription does not make a user present; a client sends join. Or set presence from a service:', code(`curl -X PUT -H "Authorization: Bearer $KEY" -d '{"ttl_s": 60}' \\\n  ${location.origin}/v1/channels/${part(name)}/presence/ann`)));
+  };
 
   let live;
   const show = () => {
     const rows = [...live.users.values()].map(({ user, clients, state, leaving }) => ({ user, clients: clients.size, state, leaving }));
     rows.sort((a, b) => (a.user < b.user ? -1 : 1));
-    const anonymous = live.count - rows.length;
     put(sub, badge('live', 'good'), ` ${plural(live.count, 'user')} present${live.mode === 'counts' ? '; large channels show counts only' : ''}`);
-    people.update(rows.slice(0, 1000));
-    if (rows.length) put(who, people.node, anonymous > 0 && h('p', { class: 'end' }, `and ${plural(anonymous, 'anonymous user')}`));
-    else if (anonymous > 0) put(who, h('p', { class: 'end' }, plural(anonymous, 'anonymous user')));
-    else put(who, empty('No users are present.', 'A subscription does not make a user present; a client sends join. Or set presence from a service:', code(`curl -X PUT -H "Authorization: Bearer $KEY" -d '{"ttl_s": 60}' \\\n  ${location.origin}/v1/channels/${part(name)}/presence/ann`)));
+    present(rows, live.count - rows.length);
   };
   const room = liveClient().channel(name);
-  const said = (message) => {
-    const { data, from } = message;
-    quiet.hidden = true;
-    stored.add(message);
-    log.append(h('li', {}, h('time', {}, clock(Date.now())), h('b', {}, from?.user ?? from?.client ?? 'a service'), h('span', {}, text(data, 1000))));
-    while (log.children.length > LINES) log.firstChild.remove();
-    log.scrollTop = log.scrollHeight;
-  };
   const follow = async () => {
-    room.on('message', said);
+    room.on('message', said.add);
     live = await room.presence();
     if (visit.signal.aborted) return;
     // Only channels with history have a position.
-    if (room.position) stored.open();
+    if (room.position) said.open();
     live.on('change', show);
-    show();
+    (redraw = show)();
   };
   visit.signal.addEventListener('abort', () => {
-    room.off('message', said);
+    room.off('message', said.add);
     live?.off('change', show);
     room.unsubscribe().catch(() => {});
   });
@@ -97,13 +92,29 @@ export function channel(visit) {
   // If the key or the channel does not allow subscriptions, presence is loaded by REST every two seconds.
   function asList() {
     if (visit.signal.aborted) return;
-    stored.open();
-    visit.watch(2000, (signal) => get(`channels/${part(name)}/presence`, {}, signal), ({ users = [], count: total }) => {
+    said.open();
+    redraw = visit.watch(2000, (signal) => get(`channels/${part(name)}/presence`, {}, signal), ({ users = [], count: total }) => {
       put(sub, `${plural(total, 'user')} present`);
-      people.update(users.filter(({ user }) => user !== null).map(({ user, clients, leaving }) => ({ user, clients: clients.length, state: clients.at(-1)?.state, leaving })));
-      if (users.length) put(who, people.node);
-      else put(who, empty('No users are present.'));
+      present(users.filter(({ user }) => user !== null).map(({ user, clients, leaving }) => ({ user, clients: clients.length, state: clients.at(-1)?.state, leaving })), 0);
     });
   }
 }
 
+function publishForm(visit, name) {
+  const input = h('input', { name: 'message', required: true, autocomplete: 'off', placeholder: 'hello, or {"any": "JSON"}' });
+  const publish = async (event) => {
+    event.preventDefault();
+    const data = parse(input.value);
+    const sent = await visit.act(() => post(`channels/${part(name)}/messages`, { data }), 'Published.');
+    if (sent) input.value = '';
+  };
+  return h('form', { class: 'row', onsubmit: publish }, h('label', { class: 'wide' }, 'Publish a message', input), h('button', {}, 'Publish'));
+}
+
+function parse(given) {
+  try {
+    return JSON.parse(given);
+  } catch {
+    return given;
+  }
+}

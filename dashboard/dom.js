@@ -168,7 +168,9 @@ export function ask(title, fields, action) {
     sheet.onclose = () => resolve(sheet.returnValue === 'yes' ? new FormData(form) : null);
     sheet.returnValue = 'no';
     sheet.showModal();
-    form.querySelector('input, button.main')?.focus();
+    form.querySelector('input, button.main')?.focus({ preventScroll: true });
+    // A long dialog begins at its beginning.
+    sheet.scrollTop = 0;
   });
 }
 

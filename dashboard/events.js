@@ -1,4 +1,4 @@
-// Topics and subscriptions: queues, failures, and the commands to control them.
+// Subscriptions: queues, failures, and the commands to control them.
 import { h, put, heading, link, badge, section, empty, code, filter, table, facts, ask } from './dom.js';
 import { ago, count, moment, plural, span, text } from './format.js';
 import { call, get, part, post } from './server.js';
@@ -6,46 +6,26 @@ import { more } from './channels.js';
 import { attempts } from './attempts.js';
 import { create, edit, remove, rotate, test } from './subscription_form.js';
 
-const KINDS = { healthy: 'good', throttled: 'warn', failing: 'bad', disabled: 'plain' };
-const WHY = { asked: 'disabled by an operator', gone: 'the endpoint answered 410 Gone', failing: 'it failed for too long' };
-const health = (one) => badge(one.health, KINDS[one.health] ?? 'plain');
-
-export function topics(visit) {
-  let wanted = visit.args[0] ?? '';
-  const list = table('Topics', [
-    { name: 'Topic', cell: ({ topic }) => h('b', { class: 'name' }, topic) },
-    { name: 'Events', number: true, cell: ({ events }) => count(events) },
-    { name: 'Publisher', cell: ({ publisher }) => (publisher ? h('code', {}, publisher) : 'unclaimed') },
-    { name: 'Subscriptions', cell: ({ subscribers }) => subscribers.map((name, at) => [at > 0 && ', ', link(name, 'subscriptions', name)]) },
-  ], ({ topic }) => topic);
-  const below = h('div');
-  let again;
-  const box = filter('Topics containing …', wanted, (value) => {
-    wanted = value;
-    again();
-  });
-  visit.draw(heading('Topics', 'Durable events, in order, numbered without gaps.'), h('div', { class: 'tools' }, box), list.node, below);
-  again = visit.watch(3000, async (signal) => {
-    const [found, known] = await Promise.all([get('topics', { limit: 1000 }, signal), get('subscriptions', { limit: 1000 }, signal).catch(() => ({}))]);
-    return { ...found, subscriptions: known.subscriptions ?? [] };
-  }, ({ topics: all, next, subscriptions: known }) => {
-    const rows = all.filter(({ topic }) => topic.includes(wanted)).map((topic) => ({ ...topic, subscribers: known.filter((one) => one.topics.includes(topic.topic)).map(({ name }) => name) }));
-    list.update(rows);
-    list.node.hidden = !rows.length;
-    put(below, rows.length ? more(next, rows.length) : all.length ? empty(`No topic contains “${wanted}”.`, 'A topic is created by its first event or subscription.') : empty('There are no topics yet.', 'Publish an event to create one:', code(`tavern events publish orders create`)));
-  });
-}
+const KINDS = { healthy: 'good', behind: 'warn', throttled: 'warn', failing: 'bad', disabled: 'plain' };
+const NAMES = { behind: 'falling behind' };
+/** Why a subscription needs attention, by the reason that the server gives. */
+export const WHY = {
+  asked: 'disabled by an operator', gone: 'the endpoint answered 410 Gone', failing: 'it failed for too long',
+  'not pulled': 'its events are not pulled', 'slow endpoint': 'the endpoint answers too slowly', 'refuses everything': 'the endpoint refuses every event',
+};
+const health = (one) => badge(NAMES[one.health] ?? one.health, KINDS[one.health] ?? 'plain');
 
 export function subscriptions(visit) {
   let wanted = '';
   const list = table('Subscriptions', [
-    { name: 'Subscription', cell: ({ name }) => link(name, 'subscriptions', name) },
-    { name: 'Health', cell: health },
-    { name: 'Queued', number: true, cell: ({ queued }) => count(queued) },
-    { name: 'Attempts', number: true, cell: ({ batches }) => count(batches.reduce((most, { attempts }) => Math.max(most, attempts), 0)) },
+    { name: 'Subscription', sort: ({ name }) => name, cell: ({ name }) => link(name, 'subscriptions', name) },
+    { name: 'Health', sort: ({ health: state }) => Object.keys(KINDS).indexOf(state), cell: health },
+    { name: 'Oldest', number: true, sort: ({ oldest_ms: ms }) => ms, first: 'down', hint: 'How long the oldest event has waited', cell: ({ oldest_ms: ms }) => ms !== null && span(ms) },
+    { name: 'Queued', number: true, sort: ({ queued }) => queued, cell: ({ queued }) => count(queued) },
+    { name: 'Attempts', number: true, sort: ({ batches }) => Math.max(0, ...batches.map(({ attempts }) => attempts)), cell: ({ batches }) => count(batches.reduce((most, { attempts }) => Math.max(most, attempts), 0)) },
     { name: 'Acknowledged', number: true, cell: ({ acknowledged, seq }) => `${count(acknowledged)} of ${count(seq)}` },
     { name: 'Topics', wide: true, cell: ({ topics: names }) => names.join(', ') },
-    { name: 'To', wide: true, cell: ({ callback, pull, health: state, last_error: error }) => [pull ? 'pull' : callback, state !== 'healthy' && error && h('div', { class: 'sub' }, error.error)] },
+    { name: 'To', wide: true, cell: ({ callback, pull, health: state, why, last_error: error }) => [pull ? 'pull' : callback, state !== 'healthy' && h('div', { class: 'sub' }, WHY[why] ?? error?.error)] },
   ], ({ name }) => name);
   const below = h('div');
   let again;
@@ -110,7 +90,7 @@ export function subscription(visit) {
     report = found;
     tries.update(tried.attempts);
     const off = report.health === 'disabled';
-    put(sub, health(report), ` ${off ? WHY[report.why] ?? '' : last(report.last)}`);
+    put(sub, health(report), ` ${[WHY[report.why], !off && last(report.last)].filter(Boolean).join('; ')}`);
     turn.textContent = off ? 'Enable' : 'Disable';
     now.hidden = !['failing', 'throttled'].includes(report.health);
     turn.onclick = () => switchIt(off);

@@ -1,18 +1,24 @@
 // Keyboard shortcuts: `/` searches, `g` and a letter opens a page, `?` shows all.
 import { h, put, firstRow } from './dom.js';
+import { may } from './server.js';
 
+// `scope`: one of them is needed; `docs`: the page that explains it.
 export const PAGES = [
-  { path: '', title: 'Overview', key: 'o' },
-  { path: 'channels', title: 'Channels', key: 'c' },
-  { path: 'users', title: 'Users', key: 'u' },
-  { path: 'parties', title: 'Parties', key: 'p' },
-  { path: 'topics', title: 'Topics', key: 't' },
-  { path: 'subscriptions', title: 'Subscriptions', key: 's' },
-  { path: 'nodes', title: 'Nodes', key: 'n' },
-  { path: 'keys', title: 'API keys', key: 'k' },
-  { path: 'settings', title: 'Settings', key: 'e' },
-  { path: 'try', title: 'Try it', key: 'y' },
+  { path: '', title: 'Overview', key: 'o', scope: ['admin'], docs: 'operate/dashboard' },
+  { path: 'channels', title: 'Channels', key: 'c', scope: ['presence'], docs: 'guides/channels' },
+  { path: 'users', title: 'Users', key: 'u', scope: ['presence'], docs: 'guides/presence' },
+  { path: 'bans', title: 'Bans', key: 'b', scope: ['users'], docs: 'guides/users' },
+  { path: 'parties', title: 'Parties', key: 'p', scope: ['parties'], docs: 'guides/parties' },
+  { path: 'topics', title: 'Topics', key: 't', scope: ['events', 'subscriptions'], docs: 'guides/events' },
+  { path: 'subscriptions', title: 'Subscriptions', key: 's', scope: ['subscriptions'], docs: 'guides/webhooks' },
+  { path: 'nodes', title: 'Nodes', key: 'n', scope: ['admin'], docs: 'operate/failures' },
+  { path: 'keys', title: 'API keys', key: 'k', scope: ['admin'], docs: 'guides/authentication' },
+  { path: 'audit', title: 'Audit', key: 'a', scope: ['admin'], docs: 'guides/users' },
+  { path: 'settings', title: 'Settings', key: 'e', scope: ['admin'], docs: 'reference/configuration' },
+  { path: 'try', title: 'Try it', key: 'y', docs: 'get-started/quickstart' },
 ];
+/** The pages that the key may see. */
+export const pages = () => PAGES.filter(({ scope }) => !scope || may(...scope));
 const WAIT_MS = 1500;
 
 const OTHERS = [
@@ -48,7 +54,7 @@ function pick(key) {
   const going = Date.now() < waiting;
   waiting = 0;
   if (going) {
-    const page = PAGES.find((one) => one.key === key);
+    const page = pages().find((one) => one.key === key);
     return page && (() => (location.hash = `#/${page.path}`));
   }
   switch (key) {
@@ -70,8 +76,8 @@ function focusFilter() {
 function help() {
   const sheet = /** @type {HTMLDialogElement} */ (document.getElementById('sheet'));
   const row = ([keys, what]) => h('div', {}, h('dt', {}, keys.split('  ').map((key) => h('kbd', {}, key))), h('dd', {}, what));
-  const pages = PAGES.map(({ title, key }) => [`g  ${key}`, title]);
+  const known = pages().map(({ title, key }) => [`g  ${key}`, title]);
   sheet.onclose = null;
-  put(sheet, h('form', { method: 'dialog' }, h('h2', { id: 'sheet-title' }, 'Keyboard shortcuts'), h('div', { class: 'columns' }, h('dl', { class: 'keys' }, pages.map(row)), h('dl', { class: 'keys' }, OTHERS.map(row))), h('div', { class: 'actions' }, h('button', { class: 'main', autofocus: true }, 'Close'))));
+  put(sheet, h('form', { method: 'dialog' }, h('h2', { id: 'sheet-title' }, 'Keyboard shortcuts'), h('div', { class: 'columns' }, h('dl', { class: 'keys' }, known.map(row)), h('dl', { class: 'keys' }, OTHERS.map(row))), h('div', { class: 'actions' }, h('button', { class: 'main', autofocus: true }, 'Close'))));
   sheet.showModal();
 }

@@ -1,8 +1,9 @@
 // The overview: users online, whether the cluster is healthy, and its load in the last minutes, hour and day.
 import { h, put, heading, link, badge, section, empty, code } from './dom.js';
 import { brief, bytes, count, latency, now, percent, plural, rate, span } from './format.js';
-import { get } from './server.js';
+import { get, may } from './server.js';
 import { chart } from './charts.js';
+import { WHY } from './events.js';
 import { problemsOf } from './cluster.js';
 
 const RANGES = [['5m', '5 min', 'five minutes', 300_000], ['1h', '1 h', 'hour', 3_600_000], ['24h', '24 h', 'day', 86_400_000]];
@@ -74,7 +75,7 @@ export function overview(visit) {
     put(attention, problems(found, subscriptions, latest));
     put(totals, facts(latest.cluster.figures, subscriptions).map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
   };
-  visit.watch(5000, (signal) => get('subscriptions', { limit: 1000 }, signal).then((found) => found.subscriptions, (error) => ({ error })), (found) => {
+  if (may('subscriptions')) visit.watch(5000, (signal) => get('subscriptions', { limit: 1000 }, signal).then((found) => found.subscriptions, (error) => ({ error })), (found) => {
     subscriptions = found;
     attend();
   });
@@ -112,7 +113,7 @@ const KINDS = { behind: 'warn', throttled: 'warn', disabled: 'plain' };
 const NAMES = { behind: 'falling behind' };
 
 /** The age of its oldest event in milliseconds. */
-const age = ({ oldest_ms: oldest, batches }) => oldest ?? (batches?.length ? now() - Math.min(...batches.map((batch) => batch.accepted_at)) : undefined);
+const age = ({ oldest_ms: oldest }) => oldest ?? undefined;
 
 function sick(subscription) {
   const { name, health, queued, failures, last_error: error, why } = subscription;
@@ -120,7 +121,7 @@ function sick(subscription) {
   const words = [
     queued ? `${plural(queued, 'event')} queued${oldest === undefined ? '' : `, the oldest for ${span(oldest)}`}` : 'nothing is queued',
     failures && plural(failures, 'consecutive failure'),
-    error?.error ?? { asked: 'disabled by an operator', gone: 'the endpoint answered 410 Gone', failing: 'it failed for too long' }[why],
+    WHY[why] ?? error?.error,
   ];
   return h('li', {}, badge(NAMES[health] ?? health, KINDS[health] ?? 'bad'), link(name, 'subscriptions', name), h('span', {}, words.filter(Boolean).join('; ')));
 }

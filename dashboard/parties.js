@@ -4,14 +4,17 @@ import { ago, count, plural } from './format.js';
 import { get, part } from './server.js';
 import { more } from './channels.js';
 
-const names = (members) => members.map(({ user }, at) => [at > 0 && ', ', link(user, 'users', user)]);
+const SHOWN = 4;
+/** A party by its members, the leader first. */
+const title = (members) => members.slice(0, SHOWN).map(({ user }) => user).join(', ') + (members.length > SHOWN ? ` and ${count(members.length - SHOWN)} more` : '');
 
 export function parties(visit) {
   let wanted = '';
   const list = table('Parties', [
-    { name: 'Party', cell: ({ party_id: id }) => link(`Party ${id}`, 'parties', String(id)) },
+    { name: 'Party', cell: ({ party_id: id, members }) => link(title(members), 'parties', String(id)) },
+    { name: 'Id', sort: ({ party_id: id }) => id, cell: ({ party_id: id }) => h('code', {}, String(id)) },
     { name: 'State', cell: ({ state }) => badge(state, 'plain') },
-    { name: 'Members', wide: true, cell: ({ members }) => names(members) },
+    { name: 'Members', number: true, sort: ({ members }) => members.length, cell: ({ members }) => count(members.length) },
     { name: 'Invited', number: true, cell: ({ pending }) => count(pending.length) },
   ], ({ party_id: id }) => id);
   const below = h('div');
@@ -40,7 +43,8 @@ export function party(visit) {
     { name: 'Presence', cell: ({ online }) => badge(online ? 'online' : 'offline', online ? 'good' : 'warn') },
     { name: 'Since', still: true, cell: ({ since }) => ago(since) },
   ], ({ user }) => user);
-  visit.draw(heading(`Party ${id}`, sub), body);
+  const head = heading(`Party ${id}`, sub);
+  visit.draw(head, body);
   visit.watch(2000, (signal) => get(`parties/${part(id)}`, {}, signal), (answer) => {
     const found = answer.party;
     if (!found) {
@@ -48,7 +52,8 @@ export function party(visit) {
       put(body, empty('This party has ended or never existed.', 'Party ids are never reused.'));
       return;
     }
-    put(sub, badge(found.state, 'plain'), ` ${plural(found.members.length, 'member')}, version ${count(found.version)}`);
+    put(head.querySelector('h1'), title(found.members));
+    put(sub, badge(found.state, 'plain'), ` Party ${id}, ${plural(found.members.length, 'member')}, version ${count(found.version)}`);
     members.update(found.members.map((member, at) => ({ ...member, leads: at === 0 })));
     put(body,
       section('Members', members.node),

@@ -1,7 +1,7 @@
 // Global search: users and channels by prefix, everything else by substring.
 import { h, put, to } from './dom.js';
-import { get, hasKey } from './server.js';
-import { PAGES } from './keys.js';
+import { get, may } from './server.js';
+import { pages } from './keys.js';
 
 const LIMIT = 6;
 const PAUSE_MS = 120;
@@ -52,7 +52,7 @@ export function listenToSearch() {
     asked = new AbortController();
     const { signal } = asked;
     const text = input.value.trim();
-    if (!text || !hasKey()) return close();
+    if (!text) return close();
     const found = await search(text, signal);
     if (!signal.aborted) show(found);
   };
@@ -94,19 +94,19 @@ function whole(path, query) {
 
 /** Results that the key may not see are omitted. */
 async function search(text, signal) {
-  const ask = (path, query) => get(path, query, signal).catch(() => ({}));
+  const ask = (path, query) => (may('presence') ? get(path, query, signal).catch(() => ({})) : {});
   const [users, channels, topics, subscriptions, settings] = await Promise.all([
     ask('users', { prefix: text, limit: LIMIT }),
     ask('channels', { prefix: text, present: true, limit: LIMIT }),
-    whole('topics', { limit: 1000 }),
-    whole('subscriptions', { limit: 1000 }),
-    whole('settings'),
+    may('events', 'subscriptions') ? whole('topics', { limit: 1000 }) : {},
+    may('subscriptions') ? whole('subscriptions', { limit: 1000 }) : {},
+    may('admin') ? whole('settings') : {},
   ]);
   const low = text.toLowerCase();
   const holds = (name) => name.toLowerCase().includes(low);
   const some = (list) => (list ?? []).slice(0, LIMIT);
   return [
-    ...PAGES.filter(({ title }) => holds(title)).map(({ path, title }) => ({ kind: 'page', name: title, address: `#/${path}` })),
+    ...pages().filter(({ title }) => holds(title)).map(({ path, title }) => ({ kind: 'page', name: title, address: `#/${path}` })),
     ...some(users.users).map(({ user }) => ({ kind: 'user', name: user, address: to('users', user) })),
     ...some(channels.channels).map(({ channel }) => ({ kind: 'channel', name: channel, address: to('channels', channel) })),
     ...some((topics.topics ?? []).filter(({ topic }) => holds(topic))).map(({ topic }) => ({ kind: 'topic', name: topic, address: to('topics', topic) })),

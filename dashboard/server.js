@@ -4,19 +4,32 @@ import { Tavern } from '/client.js';
 const KEY = 'tavern.key';
 const TIMEOUT_MS = 10_000;
 
+// Of a link that `tavern dashboard` printed.
+let code;
 let key = take() ?? kept();
 let live;
 
-/** Reads the key from the `#key=` URL that `tavern dev` prints and removes it from the URL. */
+/** Reads the key from the `#key=` URL that `tavern dev` prints, or the code of a link, and removes it from the URL. */
 function take() {
-  const given = /^#key=(.+)$/.exec(location.hash)?.[1];
+  const [, kind, given] = /^#(key|code)=(.+)$/.exec(location.hash) ?? [];
   if (given === undefined) return undefined;
   history.replaceState(null, '', '#/');
   try {
-    return keep(decodeURIComponent(given));
+    if (kind === 'key') return keep(decodeURIComponent(given));
+    code = decodeURIComponent(given);
   } catch {
-    return undefined;
+    // It is no key and no code.
   }
+  return undefined;
+}
+
+/** Exchanges the code of a link, if there is one, for a key. */
+export async function redeem() {
+  if (code === undefined) return;
+  const given = code;
+  code = undefined;
+  forgetKey();
+  setKey((await call('POST', 'dashboard/sign-in', { body: { code: given } })).key);
 }
 
 function kept() {
@@ -37,6 +50,13 @@ function keep(text) {
 }
 
 export const hasKey = () => key !== undefined;
+
+let rights = { key: null, scopes: [] };
+/** The id and the scopes of the key. */
+export const own = () => rights;
+/** Whether the key has one of these scopes. */
+export const may = (...scopes) => scopes.some((scope) => rights.scopes.includes(scope));
+export const learnRights = async () => (rights = await get('whoami'));
 
 export function setKey(text) {
   forgetKey();
@@ -86,7 +106,7 @@ export async function call(method, path, { query, body, signal, wait = 0 } = {})
     response = await fetch(`/v1/${path}${search && '?'}${search}`, {
       method,
       cache: 'no-store',
-      headers: { authorization: `Bearer ${key}`, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
+      headers: { ...(key && { authorization: `Bearer ${key}` }), ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
       body: body === undefined ? undefined : JSON.stringify(body),
       signal: signal ? AbortSignal.any([signal, limit]) : limit,
     });

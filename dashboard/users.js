@@ -1,7 +1,7 @@
 // The list of users, one user with presence, inbox and follows, and one session.
 import { h, put, heading, link, badge, section, empty, code, filter, table, facts, to } from './dom.js';
 import { ago, count, moment, plural, span, text, now } from './format.js';
-import { get, part, ServerError } from './server.js';
+import { get, may, part, ServerError } from './server.js';
 import { more } from './channels.js';
 import { actions, banNote } from './user_actions.js';
 
@@ -12,11 +12,12 @@ const presence = ({ online, leaving }) => (leaving ? badge('leaving', 'warn') : 
 export function users(visit) {
   let prefix = '';
   let limit = PAGE;
+  let online;
   const list = table('Users', [
-    { name: 'User', cell: ({ user }) => link(user, 'users', user) },
-    { name: 'Name', cell: ({ name }) => name },
-    { name: 'Presence', cell: presence },
-    { name: 'Last seen', still: true, cell: ({ online, last_seen: at }) => (online ? 'now' : ago(at)) },
+    { name: 'User', sort: ({ user }) => user, first: 'up', cell: ({ user }) => link(user, 'users', user) },
+    { name: 'Name', sort: ({ name }) => name, cell: ({ name }) => name },
+    { name: 'Presence', sort: ({ online, leaving }) => Number(online) - Number(leaving) / 2, cell: presence },
+    { name: 'Last seen', still: true, sort: ({ online, last_seen: at }) => (online ? Infinity : at), cell: ({ online, last_seen: at }) => (online ? 'now' : ago(at)) },
   ], ({ user }) => user);
   const below = h('div');
   let again;
@@ -25,14 +26,20 @@ export function users(visit) {
     limit = PAGE;
     again();
   });
-  visit.draw(heading('Users', 'Users of the whole cluster, online and offline.'), h('div', { class: 'tools' }, box), list.node, below);
-  again = visit.watch(2000, (signal) => get('users', { prefix, limit }, signal), ({ users: rows, next }) => {
+  const only = h('label', { class: 'check' }, h('input', { type: 'checkbox', onchange: ({ target }) => {
+    online = target.checked || undefined;
+    again();
+  } }), ' online only');
+  const total = h('span', {}, 'Users of the whole cluster.');
+  visit.draw(heading('Users', total), h('div', { class: 'tools' }, box, only), list.node, below);
+  again = visit.watch(2000, (signal) => Promise.all([get('users', { prefix, limit, online }, signal), get('stats', {}, signal)]), ([{ users: rows, next }, { cluster }]) => {
+    put(total, `${plural(cluster.users_online, 'user')} online in the whole cluster.`);
     list.update(rows);
     list.node.hidden = !rows.length;
     put(below, rows.length ? more(next, rows.length, () => {
       limit = Math.min(1000, limit + PAGE);
       again();
-    }) : prefix ? empty(`No user starts with “${prefix}”.`, 'The filter matches the start of the name and is case-sensitive.') : empty('There are no users yet.', 'A user is known once they have connected:', code(visit.mode() === 'dev' ? `websocat '${location.origin.replace(/^http/, 'ws')}/v1/connect?user=ann'` : 'tavern token --user ann --ttl 1h')));
+    }) : online && !prefix ? empty('Nobody is online.') : prefix ? empty(`No user starts with “${prefix}”.`, 'The filter matches the start of the name and is case-sensitive.') : empty('There are no users yet.', 'A user is known once they have connected:', code(visit.mode() === 'dev' ? `websocat '${location.origin.replace(/^http/, 'ws')}/v1/connect?user=ann'` : 'tavern token --user ann --ttl 1h')));
   });
 }
 
@@ -59,21 +66,22 @@ export function user(visit) {
     { name: 'Channels', number: true, cell: ({ channels }) => count(channels) },
   ], ({ client: id }) => id);
   const connected = h('div');
-  visit.draw(heading(name, sub, buttons), why, what, section('Sessions', connected), section('Present in', where), section('Inbox', inbox), section('Follows', follows));
+  const acts = may('users');
+  visit.draw(heading(name, sub, buttons), why, what, acts && section('Sessions', connected), section('Present in', where), may('admin') && section('Inbox', inbox), section('Follows', follows));
   let banned;
   const again = visit.watch(2000, async (signal) => {
     const path = `users/${part(name)}`;
     const also = (rest, query) => get(`${path}/${rest}`, query, signal).catch((error) => ({ error }));
-    const [report, messages, following, followers, open] = await Promise.all([get(path, {}, signal), also('inbox', { limit: 50 }), also('following', { limit: 200 }), also('followers', { limit: 200 }), also('sessions')]);
-    const ban = report.banned ? await also('ban') : { error: true };
+    const [report, messages, following, followers, open] = await Promise.all([get(path, {}, signal), may('admin') && also('inbox', { limit: 50 }), also('following', { limit: 200 }), also('followers', { limit: 200 }), acts && also('sessions')]);
+    const ban = report.banned && acts ? await also('ban') : { error: true };
     return { report, messages, following, followers, open, ban };
   }, ({ report, messages, following, followers, open, ban }) => {
     const { online, last_seen: seen, activities, visibility, party, invites, channels } = report;
     put(sub, presence(report), ' ', online ? '' : seen ? `last seen ${ago(seen)}` : 'never seen', !ban.error && [' ', banNote(ban)]);
     // The buttons stay the same nodes, so that the focus is kept.
-    if (banned !== !ban.error) put(buttons, actions(visit, name, (banned = !ban.error), again));
-    sessions.update(open.sessions ?? []);
-    put(connected, open.error ? refusal(open.error) : open.sessions.length ? sessions.node : empty('The user has no session.'), open.missing_nodes?.length > 0 && h('p', { class: 'end' }, `These nodes did not answer: ${open.missing_nodes.join(', ')}`));
+    if (acts && banned !== !ban.error) put(buttons, actions(visit, name, (banned = !ban.error), again));
+    sessions.update(open?.sessions ?? []);
+    if (acts) put(connected, open.error ? refusal(open.error) : open.sessions.length ? sessions.node : empty('The user has no session.'), open.missing_nodes?.length > 0 && h('p', { class: 'end' }, `These nodes did not answer: ${open.missing_nodes.join(', ')}`));
     put(why, h('strong', {}, online ? 'Why online: ' : 'Why offline: '), `${report.why}.`);
     put(what, facts([
       ['Activities', activities.length ? activities.map((one) => h('div', {}, one.activity.replaceAll('_', ' '), ' in ', link(one.channel, 'channels', one.channel))) : 'none known', true],
@@ -84,7 +92,7 @@ export function user(visit) {
     ]));
     places.update(channels);
     put(where, channels.length ? places.node : empty('The user is not present anywhere.', 'A user is in their own channel while a client is connected, and in other channels after join.'));
-    put(inbox, messages.error ? refusal(messages.error) : inboxList(messages, online));
+    if (messages) put(inbox, messages.error ? refusal(messages.error) : inboxList(messages, online));
     put(follows, people('Follows', following, `${name} follows no users.`), people('Followed by', followers, `${name} has no followers.`));
   });
 }

@@ -19,12 +19,12 @@ let complaints = [];
 
 const acts = {
   // A new tab; `fresh`: in a new browser context.
-  async open({ url, width = 1280, height = 900, scheme = 'light', scale = 1, locale = 'en-GB', fresh = false }) {
-    const wanted = JSON.stringify([width, height, scheme, scale, locale]);
+  async open({ url, width = 1280, height = 900, scheme = 'light', scale = 1, locale = 'en-GB', headers, fresh = false }) {
+    const wanted = JSON.stringify([width, height, scheme, scale, locale, headers]);
     await page?.close();
     if (fresh || wanted !== had) {
       await context?.close();
-      context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, deviceScaleFactor: scale, locale });
+      context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, deviceScaleFactor: scale, locale, extraHTTPHeaders: headers });
       context.setDefaultTimeout(WAIT);
       had = wanted;
     }

@@ -24,7 +24,7 @@ def api(server):
 
 
 def rows(browser):
-    return browser.eval("document.querySelectorAll('table[aria-label=History] tbody tr').length")
+    return browser.eval("document.querySelectorAll('table[aria-label=Messages] tbody tr').length")
 
 
 def test_the_history_of_a_channel_is_paged_searched_and_cleared(browser, server, api):
@@ -32,15 +32,15 @@ def test_the_history_of_a_channel_is_paged_searched_and_cleared(browser, server,
         for number in range(250):
             ann.ok("publish", channel="chat#deep", data={"text": f"message {number}."})
         browser.open(server, "#/channels/chat%23deep")
-        browser.sees("message 249.", "table[aria-label=History]")
+        browser.sees("message 249.", "table[aria-label=Messages]")
         assert rows(browser) == 200
         # A live message is added at the top.
         ann.ok("publish", channel="chat#deep", data={"text": "just now"})
-        browser.wait("document.querySelector('table[aria-label=History] tbody tr').textContent.includes('just now')")
+        browser.wait("document.querySelector('table[aria-label=Messages] tbody tr').textContent.includes('just now')")
         browser.fill("input[placeholder^=Messages]", "MESSAGE 7.")
         browser.sees("No loaded message contains that.")
         browser.click("main button:has-text('Search earlier messages')")
-        browser.sees("message 7.", "table[aria-label=History]")
+        browser.sees("message 7.", "table[aria-label=Messages]")
         assert rows(browser) == 1
     browser.click("main button:has-text('Clear …')")
     browser.sees("cannot be undone", "#sheet")
@@ -52,7 +52,11 @@ def test_the_history_of_a_channel_is_paged_searched_and_cleared(browser, server,
 def test_a_channel_without_history_shows_none(browser, server):
     browser.open(server, "#/channels/game%23plain")
     browser.sees("0 users present")
-    assert browser.eval("[...document.querySelectorAll('main section')].filter((one) => !one.hidden).length") == 2
+    browser.sees("Channels of this kind keep no history.")
+    browser.fill("main input[name=message]", '{"seat": 4}')
+    browser.click("main form button")
+    browser.sees('{"seat":4}', "table[aria-label=Messages]")
+    assert not browser.eval("[...document.querySelectorAll('main button')].some((one) => !one.hidden && one.textContent === 'Clear …')")
 
 
 def test_a_user_is_disconnected_banned_and_allowed_again(browser, server, api):
