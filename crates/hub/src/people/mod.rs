@@ -66,7 +66,6 @@ impl Default for People {
             interests: UserInterests::default(),
             loads: UserLoads::default(),
             mutual: Replicas::new(Feature::People),
-            last_seen: LastSeen::default(),
             checked_followed: Rotation::default(),
             checked_local: Rotation::default(),
         }

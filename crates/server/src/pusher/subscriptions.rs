@@ -148,7 +148,7 @@ impl PusherClient {
             Ok(body) => self.tell_subscribed(channel, name, &body).await,
             Err(fault) => Err(fault.into()),
         };
-        if done.is_err() {
+        if let Err(SubscribeFault::Refused(_)) = done {
             self.undo_subscription(name).await?;
         }
         done
@@ -316,6 +316,8 @@ enum SubscribeFault {
 impl From<SessionFault> for SubscribeFault {
     fn from(fault: SessionFault) -> SubscribeFault {
         match fault {
+            // The store or the bus is out. The libraries repeat no subscription, but they connect again and begin anew.
+            SessionFault::Refused(Code::Unavailable) => SubscribeFault::End(SocketEnd::Told(PusherError::BUSY)),
             SessionFault::Refused(code) => SubscribeFault::Refused(SubscriptionRefusal::Code(code)),
             SessionFault::Ended(error) => SubscribeFault::End(SocketEnd::Told(error)),
         }
