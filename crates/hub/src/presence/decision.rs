@@ -125,10 +125,7 @@ fn decide_change(
     let person = facts.person(&change.key.user).filter(|_| syncs);
     change.visibility = match person {
         Some(person) => Some(take_visibility(&mut change, person)),
-        None => shown
-            .filter(|_| change.listener.is_some() || !facts.is_retry() || !planted("hub-retry-visibility"))
-            .or_else(|| known_visibility(context, &change))
-            .or(change.visibility),
+        None => shown.or_else(|| known_visibility(context, &change)).or(change.visibility),
     };
     let before = found.map(|found| found.row.attendance.clone()).unwrap_or_default();
     let mut attendance = before.clone();
