@@ -25,6 +25,9 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("hub-replica-late", "hub: a read that is older than a commit of this shard is used"),
     ("hub-replica-compare", "hub: a copy that has missed the last update is taken for current"),
     ("hub-replica-page", "hub: a copy takes the page of a read that was given up"),
+    ("hub-replica-twice", "hub: a copy applies an update again that it already has"),
+    ("hub-replica-deleted", "hub: a copy that is read again keeps rows that were deleted meanwhile"),
+    ("hub-history-clear", "hub: a shard keeps its copy of a history that was deleted"),
 ];
 
 /// Whether this fault was chosen for this process.

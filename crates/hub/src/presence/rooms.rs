@@ -15,7 +15,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use tavern_domain::presence::{Applied, Room, RoomMember, RoomSnapshot};
-use tavern_store::{Found, PresencePage, PresenceRow, Read, StoreAnswer, Ticket, Versioned, Work};
+use tavern_store::{Found, PresencePage, PresenceRow, Read, StoreAnswer, Ticket, Versioned, Work, planted};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::json::WhoRequest;
 use tavern_wire::json::presence as json;
@@ -109,8 +109,12 @@ impl Replica for RoomCopy {
 
     /// Watchers are sent the difference.
     fn install(&mut self, core: &mut Core, channel: &Arc<str>) {
-        let snapshot = std::mem::take(&mut self.snapshot);
+        let mut snapshot = std::mem::take(&mut self.snapshot);
         if let Some(watched) = &mut self.watched {
+            if planted("hub-replica-deleted") {
+                let members = watched.room.snapshot().members.clone();
+                snapshot.members = members.into_iter().chain(snapshot.members).collect();
+            }
             watched.end_tick(core, channel);
             let difference = watched.room.replace(snapshot);
             watched.send_reloaded(core, channel, difference);
@@ -128,7 +132,11 @@ impl Replica for RoomCopy {
     fn apply(&mut self, core: &mut Core, channel: &Arc<str>, channel_update: &ChannelUpdate) -> Applied {
         let Some(watched) = &mut self.watched else { return Applied::Old };
         watched.touch(&channel_update.update);
-        let applied = watched.room.apply((*channel_update.update).clone());
+        let mut update = (*channel_update.update).clone();
+        if planted("hub-replica-twice") && update.to <= watched.room.version() {
+            update.to = watched.room.version() + update.changes.len() as u64;
+        }
+        let applied = watched.room.apply(update);
         if applied == Applied::Emitted {
             watched.send_updates(core, channel);
         }
