@@ -17,7 +17,7 @@ PAGES = (
     ("users", "Users", "Find users and see why they are online, send them inbox messages, disconnect, ban or erase them.", r"/v1/(users|bans)\b"),
     ("topics", "Topics", "Publish durable events, browse the events that are stored, and manage who may publish.", r"/v1/topics\b"),
     ("subscriptions", "Subscriptions", "Create webhooks and pull subscriptions, see why a delivery failed, replay events and retry dead letters.", r"/v1/subscriptions\b"),
-    ("keys", "API keys", "Create, list and revoke the keys that services authenticate with.", r"/v1/keys\b"),
+    ("keys", "API keys", "Create, list and revoke the keys that services authenticate with, ask what a key may do, and sign in to the dashboard.", r"/v1/(keys|whoami|dashboard)\b"),
     ("cluster", "Cluster", "Compare the nodes of a cluster, and read its load, counts and settings.", r"/v1/(nodes|load|overview|settings|stats)\b"),
     ("health", "Health and files", "Probes for load balancers, metrics for Prometheus, the JavaScript client and the OpenAPI document.", r"/(livez|healthz|readyz|metrics|client\.js|openapi\.json)$"),
 )

@@ -317,7 +317,9 @@ impl From<SessionFault> for SubscribeFault {
     fn from(fault: SessionFault) -> SubscribeFault {
         match fault {
             // The store or the bus is out. The libraries repeat no subscription, but they connect again and begin anew.
-            SessionFault::Refused(Code::Unavailable) => SubscribeFault::End(SocketEnd::Told(PusherError::BUSY)),
+            SessionFault::Refused(Code::Unavailable) => {
+                SubscribeFault::End(SocketEnd::Told(PusherError::BUSY))
+            }
             SessionFault::Refused(code) => SubscribeFault::Refused(SubscriptionRefusal::Code(code)),
             SessionFault::Ended(error) => SubscribeFault::End(SocketEnd::Told(error)),
         }

@@ -8,6 +8,8 @@ use super::{CHANNELS, SKEW_MS};
 use crate::cluster::Cluster;
 use crate::workload::{LIVENESS, Outcome};
 
+/// A node that is cut off from the store keeps its clients, who were last seen when its lease ended: so much earlier.
+const CUT_OFF_MS: u64 = 60_000;
 /// A node may learn late that a user has left: it slept, or it died and its lease had to expire.
 const MISSED_MS: u64 = 2 * LIVENESS.lease_ms + 22_000;
 
@@ -71,7 +73,7 @@ impl PeopleWorkload {
                 continue;
             }
             let seen = self.judge.last_seen.get(user).map_or(0, |seen| seen.ms());
-            let (from, to) = (left_at.ms() - SKEW_MS, left_at.ms() + MISSED_MS);
+            let (from, to) = (left_at.ms() - CUT_OFF_MS - SKEW_MS, left_at.ms() + MISSED_MS);
             if seen < from || seen > to {
                 let now = cluster.now.ms();
                 return Err(format!(
