@@ -19,16 +19,16 @@ fn of_route(route: &str) -> &'static [&'static str] {
         "/v1/channels/{}/history" => &["after", "before", "limit"],
         "/v1/channels/{}/presence" => &["after", "limit", "counts_only"],
         "/v1/load" => &["range"],
-        "/v1/users" => &["after", "limit", "prefix"],
+        "/v1/users" => &["after", "limit", "online", "prefix"],
         "/v1/subscriptions/{}/attempts" => &["after", "limit", "failed"],
         "/v1/subscriptions/{}/events" => &["after", "limit", "wait_ms"],
+        "/v1/topics/{}/events" => &["after", "before", "limit"],
         "/v1/bans"
         | "/v1/keys"
         | "/v1/parties"
         | "/v1/subscriptions"
         | "/v1/subscriptions/{}/dead-letters"
         | "/v1/topics"
-        | "/v1/topics/{}/events"
         | "/v1/users/{}/followers"
         | "/v1/users/{}/following"
         | "/v1/users/{}/inbox" => PAGE,
