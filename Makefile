@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run audit check test test-all nightly test-clients cluster bench bench-guard bench-quick bench-presence bench-cluster bench-events bench-local bench-sql bench-appends bench-buses fmt fuzz sim mutants openapi planted-faults journeys docs dist dist-clients reference torture torture-events torture-local torture-parties truth bench-parties bench-history install clean
+.PHONY: help setup run audit check test test-all nightly test-clients cluster bench bench-guard bench-quick bench-presence bench-cluster bench-events bench-local bench-sql bench-appends bench-buses fmt fuzz sim mutants openapi planted-faults journeys docs dist dist-clients reference torture torture-events torture-local torture-parties torture-sql truth bench-parties bench-history install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,7 +41,7 @@ test: ## everything a change must pass on any machine: also real engines, real s
 test-all: ## `test`, then every combination of engines, all browser tests, test suites of others, install files, measurements of time
 	@scripts/test all
 
-nightly: sim openapi torture torture-events torture-parties torture-local mutants fuzz planted-faults ## the campaigns, one after another: several hours
+nightly: sim openapi torture torture-events torture-parties torture-sql torture-local mutants fuzz planted-faults ## the campaigns, one after another: several hours
 
 audit: ## check the dependencies: licences, bans, sources, and published vulnerabilities (needs cargo-deny and the network)
 	@scripts/audit
@@ -77,7 +77,7 @@ bench-sql: ## measure publishing from SQL beside plain INSERTs on Postgres; writ
 	@scripts/setup && cargo build --release --locked -p tavern
 	@TAVERN_BIN="$${TAVERN_BIN:-$${CARGO_TARGET_DIR:-target}/release/tavern}" target/venv/bin/python scripts/bench-postgres sql $(ARGS)
 
-bench-buses: ## measure a bus between three nodes on Postgres, NATS and Redis, in turn; writes its section of bench/RESULTS.md
+bench-buses: ## measure a bus between 3, 10 and 30 nodes on Postgres, NATS and Redis, in turn; writes its section of bench/RESULTS.md
 	@scripts/setup && cargo build --release --locked -p tavern-engines --examples
 	@target/venv/bin/python scripts/bench-postgres buses $(ARGS)
 
@@ -128,6 +128,9 @@ torture-local: ## kill publishers and subscribers of a folder 1,000 times
 
 torture-parties: ## race concurrent party commands on two servers, 1,000 times each, on every combination of engines
 	TAVERN_PARTY_RACES=1000 scripts/test -- tests/parties/test_races.py -n 2
+
+torture-sql: ## kill servers, connections of applications and Postgres 500 times while applications publish from SQL; KILLS sets the number
+	TAVERN_SQL_KILLS=$${KILLS:-500} scripts/test -- tests/cluster/test_sql_kills.py -rP
 
 truth: ## how true is presence? Tavern beside Radar, Socket.IO and others, with cut cables and killed servers; writes bench/TRUTH.md
 	@scripts/truth $(ARGS)

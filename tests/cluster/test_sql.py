@@ -1,75 +1,15 @@
 """Publishing from SQL: what commits is delivered once and in order, what does not is not; wrong calls fail at once."""
 import contextlib
 import json
-import os
-import random
 import threading
 import time
 
 import psycopg
 import pytest
 
-from control.service import Service
+from cluster.sql_world import ONLY, world  # noqa: F401 (a fixture)
 from support.json_client import Socket
 from support.process import until
-
-CONFIG = """
-[sessions]
-resume_ms = 500
-drain_ms = 1000
-[nodes]
-heartbeat_ms = 300
-lease_ms = 2000
-[kinds.chat]
-history_messages = 10000
-"""
-ONLY = pytest.mark.only("postgres+postgres", "postgres+nats", reason="the functions are in Postgres")
-
-
-# A campaign kills more often, and then Postgres itself too: SQL_KILLS=500.
-KILLS = int(os.environ.get("SQL_KILLS", "30"))
-
-
-class World:
-    def __init__(self, combination, settings, servers):
-        self.postgres, self.servers = combination.engines.server("postgres"), servers
-        self.schema = settings.options[1].split("schema=")[1].split("&")[0]
-        self.url = f"postgres://postgres@127.0.0.1:{self.postgres.port}/postgres"
-
-    def connect(self):
-        return psycopg.connect(self.url, options=f"-c search_path={self.schema}", autocommit=True)
-
-    def queued(self):
-        return int(self.postgres.sql(f"SELECT count(*) FROM {self.schema}.sql_calls"))
-
-    def ask(self, method, path, status=200, **body):
-        """Of a server that runs: another one may just be killed."""
-        running = [server for server in self.servers if server.process.poll() is None]
-        with Service(running[0]) as service:
-            return service.call(method, path, status, **body)
-
-    def events(self, topic):
-        """The data of the events of a topic, in order."""
-        found, after = [], "0"
-        while after is not None:
-            page = self.ask("GET", f"/topics/{topic}/events?after={after}&limit=1000")
-            found += [event["data"] for event in page["events"]]
-            after = page["next"]
-        return found
-
-    def history(self, channel):
-        found, after, more = [], 0, True
-        while more:
-            page = self.ask("GET", f"/channels/{channel.replace('#', '%23')}/history?limit=1000&after={after}")
-            found, more = found + page["messages"], page["more"]
-            after = found[-1]["offset"] if found else 0
-        return [message["data"] for message in found]
-
-
-@pytest.fixture
-def world(combination):
-    with combination.settings() as settings, settings.server(CONFIG) as a, settings.server(CONFIG) as b:
-        yield World(combination, settings, [a, b])
 
 
 @ONLY
@@ -165,7 +105,7 @@ def test_data_that_some_client_cannot_read_is_refused_after_the_commit(world, da
         app.execute("SELECT emit('deep', 'x', %s)", [data])
         app.execute("SELECT emit('deep', 'x', '2')")
         assert sorted((event["channel"], event["data"]) for event in (ann.event(), ann.event())) == [("chat#6", 1), ("room#6", 1)]
-        until(lambda: world.events("deep") == [2] and world.queued() == 0, "what follows is stored")
+        until(lambda: world.queued() == 0 and world.events("deep") == [2], "what follows is stored")
         assert world.history("chat#6") == [1]
         refused = app.execute("SELECT name, data, reason FROM sql_refused ORDER BY id").fetchall()
         assert [(name, kept) for name, kept, _ in refused] == [("room#6", data), ("chat#6", data), ("deep", data)]
@@ -183,7 +123,7 @@ def test_a_role_has_these_two_rights_and_no_other(world):
         shop.execute("SELECT publish('chat#1', '1')")
         shop.execute("SELECT emit('orders', 'x', '1', id => 'one')")
         shop.execute("SELECT emit('orders', 'x', '2', id => 'one')")
-        until(lambda: world.history("chat#1") == [1] and world.queued() == 0, "the message is stored")
+        until(lambda: world.queued() == 0 and world.history("chat#1") == [1], "the message is stored")
         assert world.events("orders") == [1], "an id counts once"
         for other in ("TABLE sql_calls", "TABLE events", "SELECT sql_wake()", "SELECT bus_rotate(0, 0)", "DELETE FROM sql_calls"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -197,7 +137,7 @@ def test_an_event_for_a_topic_of_another_publisher_is_kept_with_the_reason(world
         app.execute("SELECT emit('taken', 'x', '2')")
         app.execute("SELECT emit('free', 'x', '3')")
         until(lambda: app.execute("SELECT count(*) FROM sql_refused WHERE name = 'taken' AND data = '2' AND reason LIKE '%another key%'").fetchone()[0] == 1, "it is refused")
-        until(lambda: world.events("free") == [3] and world.queued() == 0, "what follows is not held up")
+        until(lambda: world.queued() == 0 and world.events("free") == [3], "what follows is not held up")
 
 
 @ONLY
@@ -259,74 +199,3 @@ def test_concurrent_transactions_have_one_order_for_all_receivers(world):
         for n in range(4):
             assert [data[1:] for data in orders[0] if data[0] == n] == [[one, part] for one in range(25) for part in range(3)]
         assert channel == "room#9" or world.history(channel) == orders[0]
-
-
-@ONLY
-def test_every_committed_call_counts_once_while_everything_is_killed(world):
-    """Servers, connections of applications, and the database's connections to the servers are killed while publishing."""
-    random.seed(7)
-    committed, stop = {n: [] for n in range(4)}, threading.Event()
-
-    def outcome(transaction):
-        with contextlib.suppress(psycopg.Error), world.connect() as app:
-            found = app.execute("SELECT txid_status(%s)", [transaction]).fetchone()[0]
-            return None if found == "in progress" else found
-
-    def channel_of(one):
-        """A history keeps 10,000 messages: this many of each publisher share one."""
-        return f"chat#k{one // 1000}"
-
-    def publish(n):
-        number, app = 0, None
-        while not stop.is_set():
-            sent = list(range(number, number + random.randint(1, 5)))
-            number, mark = sent[-1] + 1, None
-            try:
-                app = app or world.connect()
-                with app.transaction():
-                    for one in sent:
-                        app.execute("SELECT publish(%s, %s)", [channel_of(one), json.dumps([n, one])])
-                        app.execute("SELECT emit('killed', 'x', %s)", [json.dumps([n, one])])
-                    mark = app.execute("SELECT txid_current()").fetchone()[0]
-                    if random.random() < 0.2:
-                        raise ZeroDivisionError
-                committed[n] += sent
-            except ZeroDivisionError:
-                pass
-            except psycopg.Error:
-                app = None
-                if mark is None:
-                    continue
-                # The outcome of a COMMIT may be unknown here: Postgres knows it.
-                if until(lambda: outcome(mark), "the transaction ends", timeout=60) == "committed":
-                    committed[n] += sent
-            time.sleep(0.005)
-
-    threads = [threading.Thread(target=publish, args=(n,)) for n in range(4)]
-    [thread.start() for thread in threads]
-    kill_some = ("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' "
-                 "AND random() < 0.3")
-    try:
-        for turn in range(KILLS):
-            time.sleep(0.15)
-            if KILLS > 30 and turn % 25 == 24:
-                world.postgres.stop()
-                world.postgres.start()
-            elif turn % 6 == 5:
-                server = world.servers[turn // 6 % 2]
-                server.kill()
-                server.start()
-            else:
-                world.postgres.sql(kill_some)
-    finally:
-        stop.set()
-        [thread.join() for thread in threads]
-    until(lambda: world.queued() == 0, "the queue is empty", timeout=120)
-    expected = sorted([n, one] for n, sent in committed.items() for one in sent)
-    assert len(expected) > 100
-    channels = sorted({one // 1000 for _, one in expected})
-    stored = [data for channel in channels for data in world.history(f"chat#k{channel}")]
-    for found in (world.events("killed"), stored):
-        assert sorted(found) == expected
-        for n, sent in committed.items():
-            assert [one for by, one in found if by == n] == sent, "in order"
