@@ -11,16 +11,15 @@ import pytest
 import yaml
 
 from install.files import PACKAGING, ROOT, SECRET, SPARE_DESCRIPTORS, check, check_report, seconds
-from support.nats_server import NatsServer
 from support.postgres_server import PostgresServer
-from support.process import free_port, until
+from support.process import until
 from support.redis_server import RedisServer
 from support.tavern import Tavern, environment, program
 
 COMPOSE = sorted((PACKAGING / "compose").glob("*.yaml"))
 NAMES = [path.stem for path in COMPOSE]
 SITES = {"SITE": "https://tavern.example", "ORIGINS": "https://app.example,https://www.app.example"}
-PASSWORDS = SITES | {"TAVERN_SECRET": SECRET, "REDIS_PASSWORD": "red" * 8, "POSTGRES_PASSWORD": "pos" * 8, "NATS_PASSWORD": "nat" * 8}
+PASSWORDS = SITES | {"TAVERN_SECRET": SECRET, "REDIS_PASSWORD": "red" * 8, "POSTGRES_PASSWORD": "pos" * 8}
 
 
 def filled(value, variables):
@@ -65,7 +64,7 @@ def taverns(path):
 
 
 def test_the_compose_files_exist():
-    assert NAMES == ["postgres-nats", "redis", "sqlite"]
+    assert NAMES == ["postgres", "redis", "sqlite"]
 
 
 def test_the_image_runs_as_an_unprivileged_user(tmp_path):
@@ -224,13 +223,6 @@ def engines(path, stack):
             env=os.environ | found["redis"]["environment"], timeout=10,
         )
         assert asked.returncode == 0, "the health check passes"
-    if "nats" in found:
-        name, given = flags(found["nats"])
-        assert name == "nats-server"
-        at = given.index("--http_port") + 1
-        given[at] = str(free_port())
-        server = stack.enter_context(NatsServer(*given))
-        there["TAVERN_BUS"] = ("@nats:4222", f"@127.0.0.1:{server.port}")
     if "postgres" in found:
         login = found["postgres"]["environment"]
         server = stack.enter_context(PostgresServer())
