@@ -16,7 +16,7 @@ fn of_route(route: &str) -> &'static [&'static str] {
         "/v1/connect" => &["session", "seq", "hello"],
         "/v1/stream" => &["session", "seq", "channel", "last", "since"],
         "/v1/channels" => &["after", "limit", "prefix", "present"],
-        "/v1/channels/{}/history" => &["after", "before", "limit"],
+        "/v1/channels/{}/history" | "/v1/topics/{}/events" => &["after", "before", "limit"],
         "/v1/channels/{}/presence" => &["after", "limit", "counts_only"],
         "/v1/load" => &["range"],
         "/v1/users" => &["after", "limit", "online", "prefix"],
