@@ -86,7 +86,8 @@ pub(super) fn renew(core: &mut Core, id: ListenerId) {
     if known == Time::ZERO || known > core.now + KEEP_MS / 2 {
         return;
     }
-    let expires_at = session_expires_at(core, id);
+    // A connected session was perhaps not heard for long.
+    let expires_at = session_expires_at(core, id).max(core.now);
     if let Some(session) = core.session_mut(id) {
         session.forward_due = forward_due(expires_at);
     }
