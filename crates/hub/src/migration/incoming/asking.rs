@@ -22,7 +22,7 @@ const EPOCHS_READ: u32 = 16;
 
 /// What a lookup knows of where its session may be.
 #[derive(Default)]
-pub(super) struct Search {
+pub(super) struct OwnerSearch {
     /// The node that is asked.
     asked: Option<Arc<str>>,
     /// The node that answered that it does not have the session, since the forward has changed.

@@ -1,6 +1,6 @@
 //! One session that is migrating to this node.
 
-use super::asking::Search;
+use super::asking::OwnerSearch;
 use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
 use crate::event::Namespace;
@@ -39,7 +39,7 @@ pub(super) struct IncomingMove {
     pub bases: BTreeMap<Arc<str>, Option<u64>>,
     /// The node that the session secret names.
     pub named: Arc<str>,
-    pub search: Search,
+    pub search: OwnerSearch,
     /// Connections that wait for the session.
     pub links: Vec<LinkId>,
     pub began: Time,
@@ -81,7 +81,7 @@ impl IncomingMove {
             unpublished: PendingPublishes::new(),
             bases: BTreeMap::new(),
             named: "".into(),
-            search: Search::default(),
+            search: OwnerSearch::default(),
             links: Vec::new(),
             began: now,
             due: now + RETRY_MS,
