@@ -68,7 +68,7 @@ fn sessions_that_move_keep_their_promises() {
         ("sleeps", 10),
         ("cuts", 10),
     ];
-    campaign(Name::Migration, 25, &least);
+    campaign(Name::Migration, 35, &least);
 }
 
 #[test]
