@@ -118,12 +118,12 @@ def test_a_client_that_does_not_read_is_closed_and_delays_nobody(clients):
 
 def test_who_shows_no_signature_in_time_is_closed():
     app = App(1, user_authentication="true")
-    with Tavern.serve(app.config) as server, RawClient(server, app) as late, RawClient(server, app) as signed:
+    # Longer than the thirty seconds that a client has: this one answers no ping.
+    with Tavern.serve(app.config + "[sessions]\nheartbeat_ms = 60000\n") as server, RawClient(server, app) as late, RawClient(server, app) as signed:
         late.established()
         auth = signed.signature(f"{signed.established()}:private-room")
         signed.subscribe("private-room", auth=auth)
         signed.waits("pusher_internal:subscription_succeeded")
-        # Thirty seconds.
         late.socket.settimeout(60)
         ends_with(late, 4009)
         echoes(signed)
