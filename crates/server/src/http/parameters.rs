@@ -22,7 +22,6 @@ fn of_route(route: &str) -> &'static [&'static str] {
         "/v1/users" => &["after", "limit", "online", "prefix"],
         "/v1/subscriptions/{}/attempts" => &["after", "limit", "failed"],
         "/v1/subscriptions/{}/events" => &["after", "limit", "wait_ms"],
-        "/v1/topics/{}/events" => &["after", "before", "limit"],
         "/v1/bans"
         | "/v1/keys"
         | "/v1/parties"
