@@ -108,6 +108,10 @@ type linkLost struct {
 func (l *linkLost) Error() string { return l.why }
 
 // linkRefused says that something answered, but not as this transport requires (a proxy, for example): another one may work.
-type linkRefused struct{ why string }
+type linkRefused struct {
+	why string
+	// There was no hello in time: the server may also be down.
+	silent bool
+}
 
 func (l *linkRefused) Error() string { return l.why }

@@ -10,7 +10,6 @@ import (
 )
 
 const (
-	openTimeout   = 10 * time.Second
 	answerTimeout = 20 * time.Second
 	pollTime      = 15 * time.Second
 	// The largest message size that a server can be configured for, and its envelope.
@@ -53,6 +52,8 @@ type access struct {
 	user     string
 	statuses bool
 	ticket   Ticket
+	// How long opening may take, up to the answer to hello.
+	openTimeout time.Duration
 	// The number of the last event that was received; it acknowledges a poll.
 	seq func() int64
 }

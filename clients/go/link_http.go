@@ -87,7 +87,7 @@ type sseLink struct {
 func (l *sseLink) open(ctx context.Context) (*hello, error) {
 	// The stream lives as long as this context; until the hello has arrived, a timer ends it.
 	ctx, l.cancel = context.WithCancel(ctx)
-	timer := time.AfterFunc(openTimeout, l.cancel)
+	timer := time.AfterFunc(l.openTimeout, l.cancel)
 	defer timer.Stop()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, l.address.url("http", "/v1/stream", l.query()), nil)
 	if err != nil {
@@ -200,7 +200,7 @@ func (l *pollLink) open(ctx context.Context) (*hello, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := l.post(ctx, "/v1/command", asked, openTimeout)
+	answer, err := l.post(ctx, "/v1/command", asked, l.openTimeout)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ type webSocketLink struct {
 }
 
 func (l *webSocketLink) open(ctx context.Context) (*hello, error) {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.openTimeout)
 	defer cancel()
 	query := l.query()
 	// Token and session secret are sent in hello, never in the URL.

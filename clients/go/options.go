@@ -41,6 +41,8 @@ type Options struct {
 	Resume *Ticket
 	// How long a command may take, reconnects included; 30 seconds by default. The context of the call may end it earlier.
 	CommandTimeout time.Duration
+	// How long an attempt to connect may take, up to the answer to hello; 10 seconds by default.
+	ConnectTimeout time.Duration
 	// HTTPClient makes all requests, those of WebSockets included: for own certificates or proxies. Its Timeout is not used.
 	HTTPClient *http.Client
 	// Debug receives one line for each step of the connection. The lines contain no secrets.
@@ -53,23 +55,27 @@ type Ticket struct {
 	Seq     int64  `json:"seq"`
 }
 
-const defaultCommandTimeout = 30 * time.Second
+const (
+	defaultCommandTimeout = 30 * time.Second
+	defaultConnectTimeout = 10 * time.Second
+)
 
 // settings are checked options.
 type settings struct {
-	addresses  []address
-	transports []Transport
-	getToken   func(ctx context.Context) (string, error)
-	user       string
-	statuses   bool
-	noEcho     bool
-	timeout    time.Duration
-	http       *http.Client
-	debug      func(line string)
+	addresses   []address
+	transports  []Transport
+	getToken    func(ctx context.Context) (string, error)
+	user        string
+	statuses    bool
+	noEcho      bool
+	timeout     time.Duration
+	openTimeout time.Duration
+	http        *http.Client
+	debug       func(line string)
 }
 
 func (o Options) check(url string) (settings, error) {
-	checked := settings{getToken: o.GetToken, user: o.User, statuses: o.Statuses, noEcho: o.NoEcho, timeout: o.CommandTimeout, debug: o.Debug}
+	checked := settings{getToken: o.GetToken, user: o.User, statuses: o.Statuses, noEcho: o.NoEcho, timeout: o.CommandTimeout, openTimeout: o.ConnectTimeout, debug: o.Debug}
 	for _, one := range append([]string{url}, o.MoreURLs...) {
 		parsed, err := parseAddress(one)
 		if err != nil {
@@ -97,6 +103,9 @@ func (o Options) check(url string) (settings, error) {
 	}
 	if checked.timeout <= 0 {
 		checked.timeout = defaultCommandTimeout
+	}
+	if checked.openTimeout <= 0 {
+		checked.openTimeout = defaultConnectTimeout
 	}
 	checked.http = &http.Client{Transport: http.DefaultTransport}
 	if o.HTTPClient != nil {

@@ -20,6 +20,8 @@ const (
 	refusalsNew, refusalsWorked = 2, 5
 	// A connection that lasted this long resets the backoff.
 	steadyTime = 5 * time.Second
+	// How long a transport stands in for the preferred one, at least: up to twice as long.
+	standInTime = 30 * time.Second
 )
 
 // State is the state of a client's connection.
@@ -275,12 +277,17 @@ func (s *session) connect(ctx context.Context) (link, error) {
 		transport := s.transports[s.transportAt%len(s.transports)]
 		given := access{
 			address: s.addresses[s.addressAt%len(s.addresses)], http: s.http, token: s.token, user: s.user, statuses: s.statuses,
-			ticket: s.ticket, seq: s.seq,
+			ticket: s.ticket, openTimeout: s.openTimeout, seq: s.seq,
 		}
 		s.mu.Unlock()
 		if err == nil {
 			connecting = newLink(transport, given)
+			began := time.Now()
 			opened, err = connecting.open(ctx)
+			var lost *linkLost
+			if errors.As(err, &lost) && time.Since(began) >= s.openTimeout {
+				err = &linkRefused{why: fmt.Sprintf("no hello within %v", s.openTimeout), silent: true}
+			}
 		}
 		if err == nil {
 			s.opened(transport, opened)
@@ -319,6 +326,10 @@ func (s *session) notConnected(transport Transport, why error) (time.Duration, e
 	var refused *Error
 	switch {
 	case errors.As(why, &blocked):
+		if blocked.silent {
+			// The server, or something before it that does not know this transport.
+			s.addressAt++
+		}
 		s.refusals++
 		most := refusalsNew
 		if s.worked[transport] {
@@ -538,7 +549,7 @@ func (s *session) beat(transport Transport, period time.Duration) error {
 func (s *session) prefer(ctx context.Context) error {
 	s.mu.Lock()
 	fallback := s.transport != s.transports[0] && s.worked[s.transports[0]]
-	wait := time.Duration(float64(30*time.Second) * (1 + s.random()))
+	wait := time.Duration(float64(standInTime) * (1 + s.random()))
 	s.mu.Unlock()
 	if fallback && sleep(ctx, wait) {
 		return &linkLost{why: "back to " + string(s.transports[0])}

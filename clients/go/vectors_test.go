@@ -86,7 +86,7 @@ func TestTheFilesOfVectorsAreAllRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := map[string]bool{}
-	for _, name := range []string{"presence", "party", "status", "replies", "lost", "hello", "close", "backoff", "gaps", "glob", "repeatable", "token"} {
+	for _, name := range []string{"presence", "party", "status", "replies", "lost", "hello", "close", "backoff", "gaps", "glob", "repeatable", "token", "bounds"} {
 		known["../vectors/"+name+".json"] = true
 	}
 	for _, path := range found {
@@ -94,6 +94,21 @@ func TestTheFilesOfVectorsAreAllRun(t *testing.T) {
 			t.Errorf("%s is not run", path)
 		}
 	}
+}
+
+func TestBoundsVectors(t *testing.T) {
+	own := map[string]int64{
+		"waiting_commands": waitingCommands, "unread_events": waitingCalls, "kept_changes": bufferedChanges, "answer_bytes": maxBody,
+		"command_ms": defaultCommandTimeout.Milliseconds(), "connect_ms": defaultConnectTimeout.Milliseconds(), "bye_ms": byeTimeout.Milliseconds(),
+		"token_ms": tokenTimeout.Milliseconds(), "steady_ms": steadyTime.Milliseconds(), "stand_in_ms": standInTime.Milliseconds(),
+		"second_half_ms": announceWait.Milliseconds(), "failures": refusalsNew, "failures_worked": refusalsWorked,
+	}
+	vectors(t, "bounds", func(t *testing.T, one struct {
+		Name  string
+		Value int64
+	}) {
+		same(t, one.Name, own[one.Name], one.Value)
+	})
 }
 
 func TestGlobVectors(t *testing.T) {

@@ -13,10 +13,10 @@ GREETING = {"session": "s1", "client": "c1", "user": "ann", "node": "n1", "resum
 
 
 class FakeTavern:
-    """`refusals` are the errors of the first hellos; `surprises` are sent as they are, one before the reply to each new command."""
+    """`refusals` are the errors of the first hellos; `surprises` are sent as they are, one before the reply to each new command; the commands `silent` get no reply."""
 
-    def __init__(self, refusals=(), surprises=()):
-        self.refusals, self.surprises = list(refusals), list(surprises)
+    def __init__(self, refusals=(), surprises=(), silent=()):
+        self.refusals, self.surprises, self.silent = list(refusals), list(surprises), silent
         self.hellos, self.answered = [], set()
         self.lock = threading.Lock()
         self.server = serve(self.talk, "127.0.0.1", 0)
@@ -35,6 +35,8 @@ class FakeTavern:
         try:
             for text in socket:
                 command = json.loads(text)
+                if command["op"] in self.silent:
+                    continue
                 reply = self.reply(socket, command)
                 socket.send(json.dumps({"id": command.get("id")} | reply))
                 if "error" in reply:

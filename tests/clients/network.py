@@ -1,4 +1,5 @@
-"""A TCP proxy between one actor and the servers. It can be cut, restored, stalled, slowed, refuse WebSockets, or answer itself.
+"""A TCP proxy between one actor and the servers. It can be cut, restored, stalled, slowed, refuse or swallow
+WebSockets, or answer itself.
 
 Must hold: bytes on a live connection are neither lost nor reordered; all threads end with the proxy.
 """
@@ -16,7 +17,8 @@ class Network:
     def __init__(self, ports, at):
         self.ports, self.at = ports, at
         self.changed = threading.Condition()
-        self.open, self.over, self.stalled, self.refuses, self.answers = True, False, False, False, False
+        self.over = False
+        self.open, self.stalled, self.refuses, self.swallows, self.answers = True, False, False, False, False
         self.delay, self.rate = 0.0, None
         self.pairs = []
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -43,7 +45,14 @@ class Network:
                 near.sendall(IMPOSTOR)
                 near.close()
                 return
-            if self.refuses and self.is_upgrade(near):
+            upgrade = (self.refuses or self.swallows) and self.is_upgrade(near)
+            if upgrade and self.swallows:
+                # Until the client gives up.
+                while near.recv(PIECE):
+                    pass
+                near.close()
+                return
+            if upgrade:
                 near.sendall(REFUSAL)
                 near.close()
                 return
@@ -104,7 +113,7 @@ class Network:
 
     def restore(self, _step):
         with self.changed:
-            self.open, self.stalled, self.refuses, self.answers = True, False, False, False
+            self.open, self.stalled, self.refuses, self.swallows, self.answers = True, False, False, False, False
             self.delay, self.rate = 0.0, None
             self.changed.notify_all()
 
@@ -116,6 +125,9 @@ class Network:
 
     def refuse_websocket(self, _step):
         self.refuses = True
+
+    def swallow_websocket(self, _step):
+        self.swallows = True
 
     def impostor(self, _step):
         self.answers = True

@@ -1,5 +1,6 @@
-"""Every client against a server that refuses hello for a while, or sends what no Tavern sends."""
+"""Every client against a server that refuses hello for a while, does not reply, or sends what no Tavern sends."""
 import contextlib
+import time
 
 import pytest
 
@@ -21,12 +22,12 @@ SURPRISES = [
 
 
 @contextlib.contextmanager
-def driver(client, server):
+def driver(client, server, **options):
     path, command = DRIVERS[client]
     toolchains.make(client)
     started = Driver(command(path), client, {})
     try:
-        number = started.begin({"do": "connect", "url": server.url, "user": "ann", "transports": ["websocket"]})
+        number = started.begin({"do": "connect", "url": server.url, "user": "ann", "transports": ["websocket"], "options": options})
         yield started, number
     finally:
         started.stop()
@@ -40,6 +41,17 @@ def test_the_wait_that_a_refused_hello_asks_for_is_obeyed(client):
     assert len(waits) == 3 and min(waits) >= WAIT_MS / 1000
     # The backoff comes on top, so that not all clients come back at once.
     assert max(waits) > WAIT_MS / 1000 + 0.01
+
+
+@pytest.mark.parametrize("client", clients())
+def test_a_call_without_a_reply_ends_with_its_limit_and_says_whether_it_may_have_been_executed(client):
+    with FakeTavern(silent=["publish", "join"]) as server, driver(client, server, command_timeout_ms=300) as (one, connect):
+        assert one.answer(connect) == {}
+        for command, code in [({"do": "publish", "channel": "game#1", "data": 1}, "unknown_outcome"), ({"do": "join", "channel": "game#1", "state": 1}, "timeout")]:
+            began = time.monotonic()
+            with pytest.raises(Refused) as refused:
+                one.answer(one.begin(command))
+            assert refused.value.code == code and time.monotonic() - began > 0.25
 
 
 @pytest.mark.parametrize("client", clients())

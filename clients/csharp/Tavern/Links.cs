@@ -2,6 +2,7 @@
 // the server.
 using System;
 using System.Collections.Generic;
+using System.Diagnostics;
 using System.IO;
 using System.Net;
 using System.Net.Http;
@@ -20,6 +21,8 @@ namespace Tavern
         internal string Token, User;
         internal bool Statuses;
         internal Ticket Ticket;
+        /// <summary>How long opening may take, up to the reply to hello.</summary>
+        internal TimeSpan OpenTimeout;
         /// <summary>The number of the last event; it acknowledges a poll.</summary>
         internal Func<long> Seq;
 
@@ -41,10 +44,12 @@ namespace Tavern
 
     internal abstract class Link
     {
-        protected const int OpenMs = 10000, AnswerMs = 20000, PollMs = 15000;
+        protected const int AnswerMs = 20000, PollMs = 15000;
         // The largest message size that a server can be configured for, and its envelope.
-        protected const int MostBytes = 66 << 20;
+        internal const int MostBytes = 66 << 20;
         protected readonly Access Access;
+
+        protected int OpenMs => (int)Access.OpenTimeout.TotalMilliseconds;
 
         protected Link(Access access)
         {
@@ -174,6 +179,7 @@ namespace Tavern
             // Token and session secret are sent in hello, never in the URL.
             var query = Access.Query == "" ? "hello=no" : Access.Query + "&hello=no";
             var url = Access.Address.Url("ws", "/v1/connect", query);
+            var began = Stopwatch.StartNew();
             try
             {
                 await Limited("cannot reach " + Access.Address.Authority, OpenMs, cancel, async limit =>
@@ -190,7 +196,7 @@ namespace Tavern
             hello["id"] = "hello";
             if (Access.Token != null) hello["token"] = Access.Token;
             await Send(0, JsonMapper.Write(hello), cancel).ConfigureAwait(false);
-            var frames = await Limited("hello", OpenMs, cancel, Receive).ConfigureAwait(false);
+            var frames = await Limited("hello", Math.Max(0, OpenMs - (int)began.ElapsedMilliseconds), cancel, Receive).ConfigureAwait(false);
             return ReadHello(frames[0]);
         }
 

@@ -67,6 +67,9 @@ namespace Tavern
         /// <summary>How long a command may take, reconnects included.</summary>
         public TimeSpan CommandTimeout { get; set; } = TimeSpan.FromSeconds(30);
 
+        /// <summary>How long an attempt to connect may take, up to the reply to hello.</summary>
+        public TimeSpan ConnectTimeout { get; set; } = TimeSpan.FromSeconds(10);
+
         /// <summary>Where events are raised: it is given a function to run, soon, and one after the other. Default: the SynchronizationContext of the
         /// thread that creates the client (in Unity the main thread), or the thread pool if there is none.</summary>
         public Action<Action> Dispatcher { get; set; }

@@ -38,7 +38,7 @@ namespace Tavern
     public sealed class Presence
     {
         // The most changes that are kept while a snapshot is awaited; how long a change waits for the event that belongs to it.
-        const int MostBuffered = 4096, AnnounceMs = 50;
+        internal const int MostBuffered = 4096, AnnounceMs = 50;
         readonly Client client;
         readonly Channel channel;
         readonly Dictionary<string, PresentUser> users = new Dictionary<string, PresentUser>();

@@ -69,9 +69,12 @@ namespace Tavern
     /// session never reconnects.</summary>
     internal sealed class Session
     {
-        const int MostCommands = 16384, ByeMs = 2000, TokenMs = 20000, SteadyMs = 5000, EndMs = 1000;
+        internal const int MostCommands = 16384, ByeMs = 2000, TokenMs = 20000, SteadyMs = 5000;
+        const int EndMs = 1000;
         // Failures of a transport before the next is tried: one that never worked, and one that did.
-        const int RefusalsNew = 2, RefusalsWorked = 5;
+        internal const int RefusalsNew = 2, RefusalsWorked = 5;
+        // How long a transport stands in for the preferred one, at least: up to twice as long.
+        internal const int StandInMs = 30000;
 
         // Guards everything below, and the state of the owner.
         internal readonly object Gate = new object();
@@ -378,11 +381,13 @@ namespace Tavern
                 Transport transport;
                 Link link = null;
                 Exception failure;
+                long began = 0;
                 lock (Gate) transport = Settings.Transports[transportAt % Settings.Transports.Count];
                 try
                 {
                     await ProvideToken(cancel).ConfigureAwait(false);
                     lock (Gate) link = Link.Make(transport, AccessNow());
+                    began = clock.ElapsedMilliseconds;
                     var hello = await link.Open(cancel).ConfigureAwait(false);
                     lock (Gate) IsOpen(transport, hello);
                     return link;
@@ -393,6 +398,13 @@ namespace Tavern
                     cancel.ThrowIfCancellationRequested();
                     failure = why;
                 }
+                var limit = Settings.Options.ConnectTimeout;
+                if (failure is LinkLost && link != null && clock.ElapsedMilliseconds - began >= limit.TotalMilliseconds - 1)
+                {
+                    failure = new LinkRefused($"no hello within {limit.TotalSeconds} s", failure);
+                    // The server, or something before it that does not know this transport.
+                    lock (Gate) addressAt++;
+                }
                 int wait;
                 lock (Gate) wait = NotConnected(transport, failure);
                 await Task.Delay(wait, cancel).ConfigureAwait(false);
@@ -402,7 +414,7 @@ namespace Tavern
         Access AccessNow() => new Access
         {
             Address = Settings.Addresses[addressAt % Settings.Addresses.Count], Token = token, User = Settings.Options.User,
-            Statuses = Settings.Options.Statuses, Ticket = new Ticket(SessionSecret, Seq), Seq = () => { lock (Gate) return Seq; },
+            Statuses = Settings.Options.Statuses, OpenTimeout = Settings.Options.ConnectTimeout, Ticket = new Ticket(SessionSecret, Seq), Seq = () => { lock (Gate) return Seq; },
         };
 
         /// <summary>The time until the next attempt; throws what ends the client.</summary>
@@ -599,7 +611,7 @@ namespace Tavern
         {
             bool fallback;
             lock (Gate) fallback = Transport != Settings.Transports[0] && worked.Contains(Settings.Transports[0]);
-            await Task.Delay(fallback ? (int)(30000 * (1 + random.NextDouble())) : Timeout.Infinite, cancel).ConfigureAwait(false);
+            await Task.Delay(fallback ? (int)(StandInMs * (1 + random.NextDouble())) : Timeout.Infinite, cancel).ConfigureAwait(false);
             throw new LinkLost("back to the preferred transport");
         }
 

@@ -97,6 +97,9 @@ namespace Tavern.Scenarios
                 options.Transports = command["transports"].Items.Select(one => one.To<Transport>()).ToList();
             if (command["tokens"].AsBool()) options.GetToken = Token;
             if (command.Has("resume")) options.Resume = new Ticket(command["resume"]["session"].AsString(), command["resume"]["seq"].AsLong());
+            if (command["options"].Has("echo")) options.Echo = command["options"]["echo"].AsBool();
+            if (command["options"].Has("command_timeout_ms")) options.CommandTimeout = TimeSpan.FromMilliseconds(command["options"]["command_timeout_ms"].AsInt());
+            if (command["options"].Has("connect_timeout_ms")) options.ConnectTimeout = TimeSpan.FromMilliseconds(command["options"]["connect_timeout_ms"].AsInt());
             if (Environment.GetEnvironmentVariable("TAVERN_DEBUG") != null) options.Debug = line => Console.Error.WriteLine(line);
             client = new Client(command["url"].AsString(), options);
             client.OnOpen += () => Emit("open");
@@ -140,6 +143,11 @@ namespace Tavern.Scenarios
                 await client.ConnectAsync();
                 return null;
             }
+            if (command.Has("pattern"))
+            {
+                await InPattern(client.Pattern(command["pattern"].AsString()), what);
+                return null;
+            }
             var users = command["users"].Items.Select(one => one.AsString());
             switch (what)
             {
@@ -165,6 +173,13 @@ namespace Tavern.Scenarios
                 case "party_current": return Map("party", client.Party.Current?.ToJson());
                 default: return await InChannel(client.Channel(command["channel"].AsString()), what, command);
             }
+        }
+
+        static Task InPattern(Pattern pattern, string what)
+        {
+            if (what == "unsubscribe") return pattern.UnsubscribeAsync();
+            pattern.OnMessage += Show;
+            return pattern.SubscribeAsync();
         }
 
         static async Task<object> InChannel(Channel channel, string what, JsonValue command)
@@ -218,12 +233,14 @@ namespace Tavern.Scenarios
             await Task.WhenAll(all);
         }
 
+        static void Show(Message message) =>
+            Emit("message", "channel", message.Channel, "data", message.Data, "from", new { user = message.User, client = message.Client });
+
         static async Task Subscribe(Channel channel, JsonValue command)
         {
             if (Watched.Add(channel.Name))
             {
-                channel.OnMessage += message =>
-                    Emit("message", "channel", message.Channel, "data", message.Data, "from", new { user = message.User, client = message.Client });
+                channel.OnMessage += Show;
                 channel.OnRecovered += complete => Emit("recovered", "channel", channel.Name, "recovered", complete);
             }
             if (command["presence"].AsBool())

@@ -209,9 +209,22 @@ namespace Tavern.Tests
 
         static void AllFilesAreRun()
         {
-            var known = new[] { "presence", "party", "status", "replies", "lost", "hello", "close", "backoff", "gaps", "glob", "repeatable", "token" };
+            var known = new[] { "presence", "party", "status", "replies", "lost", "hello", "close", "backoff", "gaps", "glob", "repeatable", "token", "bounds" };
             foreach (var path in Directory.GetFiles(Folder, "*.json"))
                 Check.That(known.Contains(Path.GetFileNameWithoutExtension(path)), path + " is not run");
+        }
+
+        static void Bounds()
+        {
+            var defaults = new Options();
+            var own = new Dictionary<string, double>
+            {
+                { "waiting_commands", Session.MostCommands }, { "unread_events", Dispatcher.Most }, { "kept_changes", Tavern.Presence.MostBuffered },
+                { "answer_bytes", Link.MostBytes }, { "command_ms", defaults.CommandTimeout.TotalMilliseconds }, { "connect_ms", defaults.ConnectTimeout.TotalMilliseconds },
+                { "bye_ms", Session.ByeMs }, { "token_ms", Session.TokenMs }, { "steady_ms", Session.SteadyMs }, { "stand_in_ms", Session.StandInMs },
+                { "second_half_ms", Tavern.Presence.AnnounceMs }, { "failures", Session.RefusalsNew }, { "failures_worked", Session.RefusalsWorked },
+            };
+            Each("bounds", one => Check.That(own[one["name"].AsString()] == one["value"].AsDouble(), "the bound"));
         }
 
         static void Glob() => Each("glob", one =>

@@ -1,11 +1,10 @@
 // Listeners, promises of one event, and iterators.
 // Must hold: a failing listener affects nothing else; an iterator is bounded and says what it lost; nothing waits after the end.
 
+import { UNREAD_MAX } from './bounds.js';
 import { TavernError } from './errors.js';
 
 /** @import { Listener } from './internal.js' */
-
-const UNREAD_MAX = 16_384;
 
 export class Emitter {
   /** @type {Map<string, Set<Listener>>} */

@@ -1,13 +1,12 @@
 // Who is in a channel: a snapshot plus the changes since.
 // Must hold: a snapshot and the events after it give the later snapshot; an event that does not fit changes nothing and asks for a new one.
 
+import { KEPT_MAX, SECOND_MS } from './bounds.js';
 import { Emitter, iterate } from './emitter.js';
 
 /** @import { PresenceUser } from '../tavern.js' */
 
-const KEPT_MAX = 4096;
-/** An arrival and its client come in two events, and so does a leave: how long the first waits for the second. */
-const SECOND_MS = 50;
+/** An arrival and its client come in two events, and so does a leave. */
 /** @type {Record<string, string>} */
 const SECOND = { user_online: 'client_online', client_offline: 'user_offline' };
 

@@ -2,6 +2,7 @@
 // Knows nothing about channels or parties: its owner handles events and decides what to restore.
 // Must hold: an event is delivered once; a command gets one result, even if the client itself fails; no reconnect after `superseded`.
 
+import { BYE_MS, COMMAND_MS, CONNECT_MS, FAILURES, FAILURES_WORKED, PENDING_MAX, STABLE_MS, TOKEN_MS, UPGRADE_MS } from './bounds.js';
 import { TavernError, attempt, noToken, refusal, unknownOutcome, unreachable } from './errors.js';
 import { afterClose, afterHello, afterLoss, afterReply, backoff, isRepeatable, renewAfter } from './rules.js';
 import { LINKS, answer } from './transports.js';
@@ -9,13 +10,6 @@ import { LINKS, answer } from './transports.js';
 /** @import { Hello, Options, State, Storage, Ticket, TransportName } from '../tavern.js' */
 /** @import { Ending, Link, LinkEvents, LinkIo, Pending, SessionEvents } from './internal.js' */
 
-const PENDING_MAX = 16_384;
-const BYE_MS = 2000;
-const TOKEN_MS = 20_000;
-const STABLE_MS = 5000; // A connection that lasted this long resets the backoff.
-const UPGRADE_MS = 30_000; // When the best transport is tried again.
-const FAILURES = 2; // Of a transport that never worked before the next is tried,
-const FAILURES_WORKED = 5; // and of one that did.
 const OWN_IDS = 16;
 const SECRETS = ['token', 'session'];
 
@@ -166,7 +160,7 @@ export class Session {
         const cause = this.#failure;
         const why = this.state === 'open' ? '' : `, the client is ${this.state}: ${cause?.message ?? 'await connect()'}`;
         reject(new TavernError('timeout', `no reply to ${op} in time${why}`, { cause }));
-      }, this.#options.commandTimeoutMs ?? 30_000);
+      }, this.#options.commandTimeoutMs ?? COMMAND_MS);
       this.#pending.set(id, pending);
       this.#send(pending);
     });
@@ -239,7 +233,7 @@ export class Session {
         alive: current(() => (this.#aliveAt = Date.now())),
         end: current((why) => this.#onLost(why)),
       };
-      this.#timer('open', this.#options.connectTimeoutMs ?? 10_000, () => this.#onLost({ reached: true, cause: new Error('no hello in time') }));
+      this.#timer('open', this.#options.connectTimeoutMs ?? CONNECT_MS, () => this.#onLost({ reached: true, cause: new Error('no hello in time') }));
       /** @type {LinkIo} */
       const io = {
         token,

@@ -1,12 +1,12 @@
 // One connection over WebSocket, SSE or long-poll: opens with a hello, sends commands, reports frames and its end.
 // Must hold: `end` is reported for every connection that `close` did not end; no secret is in a URL, because URLs are logged.
 
+import { ANSWER_MAX } from './bounds.js';
 import { attempt, foreign, refusal } from './errors.js';
 
 /** @import { Ticket, TransportName } from '../tavern.js' */
 /** @import { Ending, Link, LinkEvents, LinkIo } from './internal.js' */
 
-const BLOCK_MAX = 66 << 20; // Characters of one SSE event.
 const SEND_MS = 30_000;
 
 /** @type {Record<TransportName, (io: LinkIo, on: LinkEvents) => Link>} */
@@ -61,7 +61,7 @@ export const LINKS = {
       let greeted = false;
       for (;;) {
         const { done, value } = await reader.read();
-        if (done || text.length > BLOCK_MAX) return on.end({ reached: greeted });
+        if (done || text.length > ANSWER_MAX) return on.end({ reached: greeted });
         on.alive();
         text += decoder.decode(value, { stream: true });
         const blocks = text.split('\n\n');

@@ -7,15 +7,19 @@ const tell = (type, event = {}) => write({ event: { ...event, type } });
 
 /** @type {Tavern | undefined} */
 let tavern;
+/** @type {boolean | undefined} */
+let echo;
 const asked = new Map();
 
-function make({ url, user, tokens, transports, resume, options }) {
+function make({ url, user, tokens, transports, resume, options = {} }) {
+  echo = options.echo;
+  const debug = process.env.TAVERN_DEBUG ? (what, detail) => console.error(what, detail) : false;
   const getToken = () => new Promise((resolve, reject) => {
     const n = asked.size + 1;
     asked.set(n, ({ token, error }) => (error === undefined ? resolve(token) : reject(new Error(error))));
     write({ ask: 'token', n });
   });
-  tavern = new Tavern(url, { user, transports, resume, getToken: tokens ? getToken : undefined, ...options });
+  tavern = new Tavern(url, { user, transports, resume, getToken: tokens ? getToken : undefined, commandTimeoutMs: options.command_timeout_ms, connectTimeoutMs: options.connect_timeout_ms, debug });
   for (const type of ['open', 'reconnecting', 'resumed', 'reset', 'closing', 'superseded']) tavern.on(type, () => tell(type));
   tavern.on('gap', (event) => tell('gap', event));
   tavern.on('revoked', (event) => tell('revoked', event));
@@ -87,17 +91,17 @@ const COMMANDS = {
   close: () => tavern.close(),
   ticket: () => tavern.ticket,
   state: () => ({
-    state: { idle: 'closed', suspended: 'closed' }[tavern.state] ?? tavern.state,
-    transport: tavern.transport, user: tavern.user, client: tavern.client, node: tavern.node,
+    state: tavern.state, transport: tavern.transport, user: tavern.user, client: tavern.client, node: tavern.node,
   }),
-  async subscribe({ channel, presence, last, since }) {
+  async subscribe({ channel, pattern, presence, last, since }) {
+    if (pattern) return tavern.pattern(pattern).subscribe((message) => tell('message', message), { echo });
     const fresh = !listening.has(channel);
     listening.add(channel);
     if (fresh) tavern.channel(channel).on('recovered', ({ recovered }) => tell('recovered', { channel, recovered }));
-    await tavern.channel(channel).subscribe(fresh ? (message) => tell('message', message) : undefined, { last, since });
+    await tavern.channel(channel).subscribe(fresh ? (message) => tell('message', message) : undefined, { last, since, echo });
     if (presence) await watch(channel);
   },
-  unsubscribe: ({ channel }) => tavern.channel(channel).unsubscribe(),
+  unsubscribe: ({ channel, pattern }) => (pattern ? tavern.pattern(pattern) : tavern.channel(channel)).unsubscribe(),
   publish: ({ channel, data, message_id, retain }) => tavern.channel(channel).publish(data, { id: message_id, retain }),
   history: ({ channel, after, before, limit }) => tavern.channel(channel).history({ after, before, limit }),
   position: ({ channel }) => tavern.channel(channel).position,

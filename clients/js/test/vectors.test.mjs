@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import { test } from 'node:test';
+import * as bounds from '../src/bounds.js';
 import { matches } from '../src/glob.js';
 import { HistoryCursor } from '../src/history_cursor.js';
 import { Statuses } from '../src/me.js';
@@ -62,6 +63,14 @@ const RUN = {
       if (then === 'heal') assert.deepEqual(before, since);
     }
     assert.deepEqual(cursor.position ?? null, position);
+  },
+  bounds({ name, value }) {
+    const { PENDING_MAX, UNREAD_MAX, KEPT_MAX, ANSWER_MAX, COMMAND_MS, CONNECT_MS, BYE_MS, TOKEN_MS, STABLE_MS, UPGRADE_MS, SECOND_MS, FAILURES, FAILURES_WORKED } = bounds;
+    const own = {
+      waiting_commands: PENDING_MAX, unread_events: UNREAD_MAX, kept_changes: KEPT_MAX, answer_bytes: ANSWER_MAX, command_ms: COMMAND_MS, connect_ms: CONNECT_MS,
+      bye_ms: BYE_MS, token_ms: TOKEN_MS, steady_ms: STABLE_MS, stand_in_ms: UPGRADE_MS, second_half_ms: SECOND_MS, failures: FAILURES, failures_worked: FAILURES_WORKED,
+    };
+    assert.equal(own[name], value);
   },
   glob: ({ pattern, name, matches: expected }) => assert.equal(matches(pattern, name), expected),
   repeatable: ({ op, members, repeatable }) => assert.equal(isRepeatable(op, members), repeatable),

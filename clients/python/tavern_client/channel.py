@@ -55,6 +55,8 @@ class Message:
 class Subscribable(Emitter):
     """A channel or pattern. Emits `message`, `gap` and `revoked`."""
 
+    EVENTS = frozenset(["message", "gap", "revoked"])
+
     def __init__(self, session: Session, target: Frame) -> None:
         super().__init__()
         self._session = session
@@ -116,7 +118,9 @@ class Pattern(Subscribable):
 
 
 class Channel(Subscribable):
-    """Emits `message`, `gap`, `presence` when the presence map has changed, and `recovered` when missed messages were asked for."""
+    """Emits `message`, `gap`, `revoked`, `presence` when the presence map has changed, and `recovered` when missed messages were asked for."""
+
+    EVENTS = Subscribable.EVENTS | {"presence", "recovered"}
 
     def __init__(self, session: Session, name: str, redirected: Callable[[str, Channel], None], failed: Callable[[TavernError], None]) -> None:
         super().__init__(session, {"channel": name})

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl as tls
-from typing import Any, Sequence
+from typing import Any, Sequence, TypedDict, Unpack
 
 from .address import Address
 from .channel import Channel, Subscribable, Message, Pattern
@@ -19,44 +19,60 @@ from .me import Me
 from .party import Party
 from .presence import EVENTS
 from .session import Session
-from .settings import Settings, TokenSource
+from .settings import COMMAND_S, CONNECT_S, Settings, TokenSource
 
 Frame = dict[str, Any]
+
+
+class Options(TypedDict, total=False):
+    """The options of a client."""
+
+    token: str | None
+    # A function or coroutine function that returns a new token when one is needed.
+    get_token: TokenSource | None
+    # Dev mode only: a name instead of a token.
+    user: str | None
+    # In the order in which they are tried.
+    transports: Sequence[str]
+    # Each new session starts with the statuses of all followed users.
+    statuses: bool
+    # The `ticket` of a session that was started elsewhere.
+    resume: tuple[str, int] | None
+    ssl: tls.SSLContext | None
+    # How long a command may take, reconnects included, and an attempt to connect: seconds.
+    command_timeout: float
+    connect_timeout: float
 
 
 class Tavern(Emitter):
     """A client of the server at `url`. With several URLs, the next one is tried when a server does not answer.
 
-    Authenticate with `token`, or with `get_token`, a function or coroutine function that returns a new token when one is needed; in dev mode with `user`.
-    With `statuses`, each new session starts with the statuses of all followed users.
-    Emits `open`, `reconnecting`, `resumed`, `reset`, `gap`, `closing`, `superseded`, `closed`, `error`, and each server event as `event`.
+    Authenticate with `token`, `get_token` or, in dev mode, `user`; see `Options`.
+    Emits `open`, `reconnecting`, `resumed`, `reset`, `gap`, `revoked`, `closing`, `superseded`, `closed`, `error`, and each server event as `event`.
     """
 
-    def __init__(
-        self,
-        url: str | Sequence[str],
-        *,
-        token: str | None = None,
-        get_token: TokenSource | None = None,
-        user: str | None = None,
-        transports: Sequence[str] = ("websocket", "sse", "poll"),
-        statuses: bool = False,
-        resume: tuple[str, int] | None = None,
-        ssl: tls.SSLContext | None = None,
-    ) -> None:
+    EVENTS = frozenset(["open", "reconnecting", "resumed", "reset", "gap", "revoked", "closing", "superseded", "closed", "error", "event"])
+
+    def __init__(self, url: str | Sequence[str], **options: Unpack[Options]) -> None:
         super().__init__()
         urls = [url] if isinstance(url, str) else list(url)
         if not urls:
             raise ValueError("pass at least one URL")
+        if unknown := options.keys() - Options.__optional_keys__:
+            raise TypeError(f"unknown options {', '.join(sorted(unknown))}; choose from {', '.join(sorted(Options.__optional_keys__))}")
+        token, get_token, user = options.get("token"), options.get("get_token"), options.get("user")
         if sum(given is not None for given in (token, get_token, user)) > 1:
             raise ValueError("pass only one of token, get_token and user")
-        unknown = [name for name in transports if name not in TRANSPORTS]
-        if unknown or not transports:
-            raise ValueError(f"unknown transports {unknown}; choose from {', '.join(TRANSPORTS)}")
-        addresses = [Address.parse(given) for given in urls]
-        settings = Settings(addresses, list(transports), token, get_token, user, statuses, ssl)
+        transports = list(options.get("transports", TRANSPORTS))
+        wrong = [name for name in transports if name not in TRANSPORTS]
+        if wrong or not transports:
+            raise ValueError(f"unknown transports {wrong}; choose from {', '.join(TRANSPORTS)}")
+        settings = Settings(
+            [Address.parse(given) for given in urls], transports, token, get_token, user, options.get("statuses", False), options.get("ssl"),
+            options.get("command_timeout", COMMAND_S), options.get("connect_timeout", CONNECT_S),
+        )
         self._session = Session(settings, self._take, self._on_state, self._restore)
-        if resume is not None:
+        if (resume := options.get("resume")) is not None:
             self._session.claim(*resume)
         self._channels: dict[str, Channel] = {}
         self._aliases: dict[str, Channel] = {}
@@ -76,10 +92,8 @@ class Tavern(Emitter):
                 await self._session.start()
         except TimeoutError:
             await self._session.stop(end_session=False)
-            raise TavernError(TIMEOUT, f"not connected within {timeout} s: {self._last_error}") from None
+            raise TavernError(TIMEOUT, f"not connected within {timeout} s: {self._session.last_failure}") from None
         return self
-
-    _last_error = "no attempt finished"
 
     async def close(self) -> None:
         """Ends the session. The user leaves all channels at once, without a grace period."""
@@ -97,15 +111,17 @@ class Tavern(Emitter):
 
     @property
     def state(self) -> str:
-        """`open`, `connecting` or `closed`."""
+        """`idle`, `connecting`, `open`, `suspended` or `closed`."""
         return self._session.state
 
     @property
     def transport(self) -> str | None:
+        """The transport in use, while open: `websocket`, `sse` or `poll`."""
         return self._session.transport
 
     @property
     def node(self) -> str | None:
+        """The server that has the session."""
         return self._session.hello.get("node")
 
     @property
@@ -117,6 +133,7 @@ class Tavern(Emitter):
     # ---- channels and commands
 
     def channel(self, name: str) -> Channel:
+        """The same object for the same name."""
         if name not in self._channels:
             self._channels[name] = Channel(self._session, name, self._aliases.__setitem__, self._failed)
         return self._channels[name]
@@ -125,15 +142,15 @@ class Tavern(Emitter):
         """All channels that match a Redis glob."""
         return self._patterns.setdefault(glob, Pattern(self._session, glob))
 
-    async def command(self, op: str, *, repeatable: bool = False, timeout: float | None = 30.0, **members: Any) -> Frame:
-        """Sends any command of the protocol. With `repeatable` it is retried after a lost connection; use it only for idempotent commands."""
+    async def command(self, op: str, *, repeatable: bool = False, timeout: float | None = None, **members: Any) -> Frame:
+        """Sends any command of the protocol. With `repeatable` it is retried after a lost connection; use it only for idempotent commands.
+        By default it may take as long as the option `command_timeout` says."""
         return await self._session.ask(op, members, repeatable, timeout=timeout)
 
     # ---- called by the session
 
     def _on_state(self, what: str, frame: Frame) -> None:
         if what == "trying":
-            self._last_error = frame["why"]
             self._failed(TavernError(UNREACHABLE, frame["why"]))
             return
         if what == "error":

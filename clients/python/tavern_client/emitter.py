@@ -81,6 +81,9 @@ class Stream(Generic[T]):
 class Emitter:
     """Named events. A listener is a function or a coroutine function."""
 
+    # The names that exist; empty: any, because servers may add some.
+    EVENTS: frozenset[str] = frozenset()
+
     def __init__(self) -> None:
         self._listeners: dict[str, list[Listener]] = {}
         self._streams: dict[str, list[Stream[Any]]] = {}
@@ -89,6 +92,7 @@ class Emitter:
 
     def on(self, event: str, listener: Listener) -> Callable[[], None]:
         """Calls `listener` with each event from now on. Returns a function that removes it."""
+        self._check(event)
         self._listeners.setdefault(event, []).append(listener)
         return lambda: self.off(event, listener)
 
@@ -106,6 +110,7 @@ class Emitter:
 
     def stream(self, event: str, limit: int = STREAM_ITEMS) -> Stream[Any]:
         """The events from now on, as an asynchronous iterator."""
+        self._check(event)
         streams = self._streams.setdefault(event, [])
         stream: Stream[Any] = Stream(lambda gone: streams.remove(gone) if gone in streams else None, limit)
         streams.append(stream)
@@ -134,6 +139,10 @@ class Emitter:
 
     def open_streams(self) -> None:
         self._ended = None
+
+    def _check(self, event: str) -> None:
+        if self.EVENTS and event not in self.EVENTS:
+            raise ValueError(f"no event {event!r}; choose from {', '.join(sorted(self.EVENTS))}")
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

@@ -29,6 +29,8 @@ class Statuses:
 
 
 class Me(Emitter):
+    EVENTS = frozenset(["status", "statuses", "inbox"])
+
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session

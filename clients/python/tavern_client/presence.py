@@ -45,6 +45,8 @@ class User:
 class Presence(Emitter):
     """The live presence map of one channel. Emits `change` after each change, with the event that caused it."""
 
+    EVENTS = frozenset(["change"])
+
     def __init__(self, channel: str, resync: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         self.channel = channel

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import inspect
+import random
 import time
 from typing import Callable
 
@@ -16,12 +17,12 @@ from . import rules
 from .command import Command, RestoreCommand
 from .emitter import report
 from .errors import CLOSED, FAILED, SUPERSEDED, TIMEOUT, UNKNOWN_OUTCOME, LinkLost, LinkRefused, TavernError
+from .log import trace
 from .transports import TRANSPORTS, SUPERSEDED_CODE, Credential, Frame, Transport, Ticket, encode
 from .settings import Settings, TokenSource, remaining
 
 # Limit of commands waiting for a connection or a reply.
 WAITING = 16_384
-COMMAND_S = 30.0
 BYE_S = 2.0
 # Half of the time in which calls must end when the client fails.
 CLOSE_S = 1.0
@@ -30,6 +31,8 @@ REFUSALS, REFUSALS_WORKED = 2, 5
 # A connection that lasted this long resets the backoff.
 STEADY_S = 5.0
 TOKEN_S = 20.0
+# How long a transport stands in for the preferred one, at least: up to twice as long.
+STAND_IN_S = 30.0
 # Public ids of this client's last sessions that are remembered.
 OWN_IDS = 16
 
@@ -39,7 +42,8 @@ class Session:
         self.settings = settings
         self.credential = Credential(settings.token, settings.user)
         self.ticket = Ticket()
-        self.state = "closed"
+        self.state = "idle"
+        self.last_failure = "no attempt has finished"
         self.transport: str | None = None
         self.hello: Frame = {}
         self.ended: TavernError | None = TavernError(CLOSED, "not connected")
@@ -60,6 +64,8 @@ class Session:
         self._transport_at = 0
         self._refusals = 0
         self._worked: set[str] = set()
+        # The transport in use stands in for the first one, which has worked before.
+        self._stands_in = False
         self._closing_ms: int | None = None
         self._leaving = False
         self._own: collections.deque[str] = collections.deque(maxlen=OWN_IDS)
@@ -71,7 +77,7 @@ class Session:
         """Connects; returns when the session is open."""
         if self._run is None or self._run.done():
             self.ended, self._leaving = None, False
-            self.state = "connecting"
+            self._become("connecting")
             self._first = asyncio.get_running_loop().create_future()
             self._run = asyncio.create_task(self._run_loop())
         assert self._first is not None, "set together with the task"
@@ -89,8 +95,6 @@ class Session:
         if self._run is not None and not self._run.done():
             self._run.cancel()
             await asyncio.gather(self._run, return_exceptions=True)
-        if end_session:
-            self.ticket.session, self.ticket.seq, self._had_session = None, 0, False
         self._end(reason or TavernError(CLOSED, "the client was closed"), keep=not end_session)
 
     async def drop(self) -> None:
@@ -99,14 +103,19 @@ class Session:
             await self._link.close()
 
     async def ask(
-        self, op: str, members: Frame, repeatable: bool = True, on_ok: Callable[[Frame], None] | None = None, timeout: float | None = COMMAND_S
+        self, op: str, members: Frame, repeatable: bool = True, on_ok: Callable[[Frame], None] | None = None, timeout: float | None = None
     ) -> Frame:
+        """Sends a command and waits for its reply, by default as long as the settings say."""
         command = self.begin(op, members, repeatable, on_ok)
+        limit = self.settings.command_s if timeout is None else timeout
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(limit):
                 return await command.answer
         except TimeoutError:
-            raise TavernError(TIMEOUT, f"no reply to {op} within {timeout} s") from None
+            if command.sent and not repeatable:
+                raise TavernError(UNKNOWN_OUTCOME, f"no reply to {op} within {limit} s; it may have been executed") from None
+            why = "" if self.state == "open" else f"; not connected: {self.last_failure}"
+            raise TavernError(TIMEOUT, f"no reply to {op} within {limit} s{why}") from None
         finally:
             self._pending.pop(command.id, None)
             if not command.sent and command in self._outbox:
@@ -127,21 +136,26 @@ class Session:
     def restore_with(self, restored: list[RestoreCommand], failed: Callable[[TavernError], None]) -> None:
         """Sends the restore commands before any waiting command. Emits `reset` after the last reply."""
         waiting, self._outbox = self._outbox, collections.deque()
-        restoring = self._restoring = {self.begin(op, members, True, on_ok).answer for op, members, on_ok in restored}
+        asked = {self.begin(op, members, True, on_ok).answer: (op, members) for op, members, on_ok in restored}
+        restoring = self._restoring = set(asked)
+        refusals: list[Frame] = []
 
         def done(answer: asyncio.Future[Frame]) -> None:
             if not answer.cancelled() and isinstance(refused := answer.exception(), TavernError):
+                verb, members = asked[answer]
+                target: Frame = {name: members[name] for name in ("channel", "pattern") if name in members}
+                refusals.append({"verb": verb, **target, "error": refused})
                 failed(refused)
             restoring.discard(answer)
             # A newer restore may have started; it emits `reset` then.
             if not restoring and restoring is self._restoring and self.ended is None:
-                self._on_change("reset", self.hello)
+                self._on_change("reset", {**self.hello, "failed": refusals})
 
-        for answer in restoring:
+        for answer in asked:
             answer.add_done_callback(done)
         self._outbox.extend(waiting)
-        if not restoring:
-            self._on_change("reset", self.hello)
+        if not asked:
+            self._on_change("reset", {**self.hello, "failed": []})
 
     # ---- connection loop
 
@@ -155,6 +169,7 @@ class Session:
                     await self._serve(link)
                 except (LinkLost, LinkRefused) as failure:
                     why = failure
+                    trace("lost", str(why))
                 finally:
                     self._link, self.transport = None, None
                     await self._close(link)
@@ -167,7 +182,7 @@ class Session:
                 if self.settings.transports[0] in self._worked:
                     # Try the preferred transport again after a fallback.
                     self._transport_at = self._refusals = 0
-                self.state = "connecting"
+                self._become("connecting")
                 self._requeue()
                 self._on_change("reconnecting", {"why": str(why)})
                 wait = self._closing_ms
@@ -231,16 +246,21 @@ class Session:
             try:
                 await self._provide_token()
                 address = self.settings.addresses[self._address_at % len(self.settings.addresses)]
+                trace("dial", f"{name} to {address.authority}")
                 link = TRANSPORTS[name](address, self.settings.context, self.credential, self.ticket, self.settings.statuses)
-                hello = await link.open()
+                async with asyncio.timeout(self.settings.connect_s):
+                    hello = await link.open()
                 self._opened(link, hello)
                 return link
-            except LinkRefused as refused:
+            except (LinkRefused, TimeoutError) as refused:
+                if isinstance(refused, TimeoutError):
+                    # The server, or something before it that does not know this transport.
+                    self._address_at += 1
                 self._refusals += 1
                 most = REFUSALS_WORKED if name in self._worked else REFUSALS
                 if self._refusals >= most:
                     self._transport_at, self._refusals = self._transport_at + 1, 0
-                why = str(refused)
+                why = str(refused) or f"{name}: no hello within {self.settings.connect_s} s"
             except LinkLost as lost:
                 self._address_at += 1
                 if self.settings.transports[0] in self._worked:
@@ -258,6 +278,8 @@ class Session:
                 raise
             if link is not None:
                 await self._close(link)
+            trace("not connected", why)
+            self.last_failure = why
             self._on_change("trying", {"why": why})
             if not at_once:
                 await asyncio.sleep(self.settings.backoff.next(min_wait_ms))
@@ -277,8 +299,12 @@ class Session:
         if not resumed:
             self.ticket.seq = self._acked = 0
         self._had_session, self._fresh, self._refusals = True, False, 0
+        preferred = self.settings.transports[0]
+        self._stands_in = link.name not in self._worked and link.name != preferred and preferred in self._worked
         self._worked.add(link.name)
-        self.hello, self._link, self.state, self.transport = hello, link, "open", link.name
+        self.hello, self._link, self.transport = hello, link, link.name
+        trace("hello", hello)
+        self._become("open")
         if hello.get("client") not in self._own:
             self._own.append(hello["client"])
         link.deliver = self._take
@@ -296,7 +322,7 @@ class Session:
         self.ticket.session, self.ticket.seq, self._had_session = session, seq, True
 
     async def _serve(self, link: Transport) -> None:
-        parts = [self._read(link), self._write(link), self._heartbeat(link), self._renew()]
+        parts = [self._read(link), self._write(link), self._heartbeat(link), self._renew(), self._prefer()]
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -324,6 +350,7 @@ class Session:
                     continue
                 command.sent = True
                 self._pending[command.id] = command
+                trace("send", command.text)
                 try:
                     await link.send(command.id, command.text)
                 except LinkLost as failure:
@@ -361,6 +388,13 @@ class Session:
                 self.begin("ack", {"seq": self._acked})
             elif link.name == "websocket" and time.monotonic() - self._received_at > period * 0.9:
                 self.begin("ping", {})
+
+    async def _prefer(self) -> None:
+        """Ends a connection over a stand-in after a while: then the preferred transport is tried again."""
+        if not self._stands_in:
+            await asyncio.get_running_loop().create_future()
+        await asyncio.sleep(STAND_IN_S * (1 + random.random()))
+        raise LinkLost("the preferred transport is tried again")
 
     async def _renew(self) -> None:
         """Renews the token before it expires and sends it to the server."""
@@ -410,6 +444,7 @@ class Session:
     # ---- frames
 
     def _take(self, frame: Frame) -> None:
+        trace("receive", frame)
         if "event" in frame:
             self._on_event_frame(frame)
         elif "id" in frame:
@@ -489,15 +524,24 @@ class Session:
 
     def _end(self, final: TavernError, keep: bool = False) -> None:
         """Fails all waiting commands; with `keep` they wait for the next start."""
-        self.state, self.ended = "closed", final
+        if self.state == "closed" or (keep and self.ended is not None):
+            return
+        self.ended = final
+        self._become("suspended" if keep else "closed")
         if self._first is not None and not self._first.done():
             self._first.set_exception(final)
             self._first.exception()
         if keep:
             self._requeue()
         else:
+            # What starts next is another session, which restores what the app had.
+            self.ticket.session, self.ticket.seq = None, 0
             self._fail(final)
             self._on_change("closed", {"code": final.code, "message": final.message})
+
+    def _become(self, state: str) -> None:
+        trace("state", state)
+        self.state = state
 
     def _fail(self, why: TavernError) -> None:
         for command in [*self._pending.values(), *self._outbox]:

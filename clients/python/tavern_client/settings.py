@@ -11,6 +11,9 @@ from typing import Awaitable, Callable, Sequence
 from .address import Address
 from .backoff import Backoff
 
+# How long a command may take, reconnects included, and an attempt to connect up to the reply to hello.
+COMMAND_S, CONNECT_S = 30.0, 10.0
+
 TokenSource = Callable[[], "str | Awaitable[str]"]
 
 
@@ -23,6 +26,8 @@ class Settings:
     user: str | None = None
     statuses: bool = False
     context: tls.SSLContext | None = None
+    command_s: float = COMMAND_S
+    connect_s: float = CONNECT_S
     backoff: Backoff = field(default_factory=Backoff)
 
 

@@ -16,7 +16,7 @@ import asyncio
 import concurrent.futures
 import copy
 import threading
-from typing import Any, Awaitable, Callable, Coroutine, Generic, Iterable, Iterator, Mapping, TypeVar
+from typing import Any, Callable, Coroutine, Generic, Iterable, Iterator, Mapping, Sequence, TypeVar, Unpack
 
 from . import channel as channels
 from . import client as clients
@@ -262,24 +262,63 @@ class Party(EmitterProxy):
     def current(self) -> party.Snapshot | None:
         return self._loop.call(lambda: copy.deepcopy(self._inner.current))
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method: Callable[..., Awaitable[Any]] = getattr(party.Party, name)
-        if name.startswith("_") or not asyncio.iscoroutinefunction(method):
-            raise AttributeError(name)
+    def get(self) -> party.Snapshot | None:
+        return self._loop.run(self._inner.get())
 
-        def command(*arguments: Any, **named: Any) -> Any:
-            async def run() -> Any:
-                return await method(self._inner, *arguments, **named)
+    def invite(self, user: str) -> dict[str, Any]:
+        return self._loop.run(self._inner.invite(user))
 
-            return self._loop.run(run())
+    def cancel_invite(self, user: str) -> dict[str, Any]:
+        return self._loop.run(self._inner.cancel_invite(user))
 
-        return command
+    def accept(self, party_id: int) -> dict[str, Any]:
+        return self._loop.run(self._inner.accept(party_id))
+
+    def decline(self, party_id: int, message: str | None = None) -> dict[str, Any]:
+        return self._loop.run(self._inner.decline(party_id, message))
+
+    def kick(self, user: str, message: str | None = None) -> dict[str, Any]:
+        return self._loop.run(self._inner.kick(user, message))
+
+    def leave(self, message: str | None = None) -> dict[str, Any]:
+        return self._loop.run(self._inner.leave(message))
+
+    def promote(self, user: str) -> dict[str, Any]:
+        return self._loop.run(self._inner.promote(user))
+
+    def disband(self, message: str | None = None) -> dict[str, Any]:
+        return self._loop.run(self._inner.disband(message))
+
+    def set_data(self, data: dict[str, Any], if_version: int | None = None) -> dict[str, Any]:
+        return self._loop.run(self._inner.set_data(data, if_version))
+
+    def go(self, params: Any = None, if_version: int | None = None) -> dict[str, Any]:
+        return self._loop.run(self._inner.go(params, if_version))
+
+    def cancel_go(self) -> dict[str, Any]:
+        return self._loop.run(self._inner.cancel_go())
+
+    def ready(self, go_id: int) -> dict[str, Any]:
+        return self._loop.run(self._inner.ready(go_id))
+
+    def block(self, user: str) -> dict[str, Any]:
+        return self._loop.run(self._inner.block(user))
+
+    def unblock(self, user: str) -> dict[str, Any]:
+        return self._loop.run(self._inner.unblock(user))
+
+    def say(self, data: Any) -> dict[str, Any]:
+        return self._loop.run(self._inner.say(data))
+
+    def command(self, cmd: str, **members: Any) -> dict[str, Any]:
+        """Any `party.…` command by its name."""
+        return self._loop.run(self._inner.command(cmd, **members))
 
 
 class Tavern(EmitterProxy):
     """Like the asynchronous `Tavern`, with the same arguments. Connects in `with` or with `connect`."""
 
-    def __init__(self, url: str | list[str], **options: Any) -> None:
+    def __init__(self, url: str | Sequence[str], **options: Unpack[clients.Options]) -> None:
         loop = Loop()
         try:
             self._inner = loop.call(lambda: clients.Tavern(url, **options))
@@ -326,6 +365,10 @@ class Tavern(EmitterProxy):
         return self._inner.transport
 
     @property
+    def node(self) -> str | None:
+        return self._loop.call(lambda: self._inner.node)
+
+    @property
     def ticket(self) -> tuple[str, int] | None:
         return self._loop.call(lambda: self._inner.ticket)
 
@@ -335,5 +378,5 @@ class Tavern(EmitterProxy):
     def pattern(self, glob: str) -> Pattern:
         return Pattern(self._loop, self._loop.call(lambda: self._inner.pattern(glob)))
 
-    def command(self, op: str, *, repeatable: bool = False, timeout: float | None = 30.0, **members: Any) -> Frame:
+    def command(self, op: str, *, repeatable: bool = False, timeout: float | None = None, **members: Any) -> Frame:
         return self._loop.run(self._inner.command(op, repeatable=repeatable, timeout=timeout, **members))

@@ -19,7 +19,6 @@ from .http import BODY_BYTES, Connection
 
 Frame = dict[str, Any]
 
-OPEN_S = 10.0
 ANSWER_S = 20.0
 POLL_MS = 15_000
 SUPERSEDED_CODE = 4000
@@ -57,7 +56,7 @@ class Transport:
         self.deliver: Callable[[Frame], None] = lambda frame: None
 
     async def open(self) -> Frame:
-        """Sends hello and returns its ok."""
+        """Sends hello and returns its ok. The caller limits the time."""
         raise NotImplementedError
 
     async def send(self, id: int, text: str) -> None:
@@ -99,22 +98,15 @@ class WebSocketTransport(Transport):
         url = self.address.websocket(self.credential.query() | {"hello": "no"})
         try:
             self._socket = await websockets.asyncio.client.connect(
-                url, ssl=self.context if self.address.secure else None, open_timeout=OPEN_S, ping_interval=None, close_timeout=1,
+                url, ssl=self.context if self.address.secure else None, open_timeout=None, ping_interval=None, close_timeout=1,
                 max_size=BODY_BYTES, max_queue=256, compression=None, proxy=None,
             )
         except websockets.exceptions.InvalidStatus as refused:
             raise self._refusal(refused) from refused
         except websockets.exceptions.InvalidHandshake as failure:
             raise LinkRefused(f"WebSocket handshake failed: {failure}") from failure
-        except (OSError, EOFError, asyncio.TimeoutError) as failure:
-            raise LinkLost(f"cannot reach {self.address.authority}: {failure or 'no answer'}", unsent=True) from failure
-        try:
-            async with asyncio.timeout(OPEN_S):
-                return await self._hello()
-        except TimeoutError as failure:
-            raise LinkLost("no reply to hello") from failure
-
-    async def _hello(self) -> Frame:
+        except (OSError, EOFError) as failure:
+            raise LinkLost(f"cannot reach {self.address.authority}: {failure}", unsent=True) from failure
         hello: Frame = {"op": "hello", "id": "hello", "token": self.credential.token, "session": self.ticket.session}
         hello |= {"seq": self.ticket.seq if self.ticket.session else None, "status": self.status or None}
         await self._send(encode({name: value for name, value in hello.items() if value is not None}))
@@ -183,18 +175,14 @@ class SseTransport(HttpTransport):
     async def open(self) -> Frame:
         target = self.address.target("/v1/stream", self.credential.query())
         headers = {"Accept": "text/event-stream", **self.credential.headers(), **self.resume_headers()}
-        status, self._pieces = await self._events.get_stream(target, headers, OPEN_S)
+        status, self._pieces = await self._events.get_stream(target, headers)
         self._rest, self._data = b"", b""
         if status != 200:
             body = b"".join([piece async for piece in self._pieces])
             raise refusal_of(status, body)
-        try:
-            async with asyncio.timeout(OPEN_S):
-                frames = await self.receive()
-                while not frames:
-                    frames = await self.receive()
-        except TimeoutError as failure:
-            raise LinkLost("no reply to hello") from failure
+        frames = await self.receive()
+        while not frames:
+            frames = await self.receive()
         hello = checked(frames[0])
         # Events in the same chunk wait for the first `receive`.
         self._ahead = frames[1:]
@@ -241,7 +229,7 @@ class PollTransport(HttpTransport):
             hello |= {"session": self.ticket.session, "seq": self.ticket.seq}
         if self.status:
             hello["status"] = True
-        return checked(await self._post(self._commands, "/v1/command", hello, OPEN_S))
+        return checked(await self._post(self._commands, "/v1/command", hello, ANSWER_S))
 
     async def receive(self) -> list[Frame]:
         # The cursor acknowledges everything before it.

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import logging
 import os
 import pathlib
 import sys
@@ -34,6 +35,7 @@ class Driver:
         self.client: Tavern | None = None
         self.asked: dict[int, asyncio.Future[str]] = {}
         self.watched: set[str] = set()
+        self.echo: bool | None = None
 
     @property
     def tavern(self) -> Tavern:
@@ -48,7 +50,15 @@ class Driver:
         return await self.asked[number]
 
     def begin(self, command: Command) -> None:
-        options: dict[str, Any] = dict(command.get("options") or {})
+        given, options = command.get("options") or {}, dict[str, Any]()
+        self.echo = given.get("echo")
+        if "command_timeout_ms" in given:
+            options["command_timeout"] = given["command_timeout_ms"] / 1000
+        if "connect_timeout_ms" in given:
+            options["connect_timeout"] = given["connect_timeout_ms"] / 1000
+        if os.environ.get("TAVERN_DEBUG"):
+            logging.basicConfig(level=logging.INFO)
+            logging.getLogger("tavern_client").setLevel(logging.DEBUG)
         for name in ("user", "transports"):
             if command.get(name) is not None:
                 options[name] = command[name]
@@ -98,12 +108,6 @@ class Driver:
         await self.tavern.close()
         return {}
 
-    async def drop_session(self, command: Command) -> dict[str, Any]:
-        session = self.tavern._session
-        session.ticket.session = "spoiled"
-        await session.drop()
-        return {}
-
     async def ticket(self, command: Command) -> dict[str, Any]:
         session, seq = self.tavern.ticket or (None, 0)
         return {"session": session, "seq": seq}
@@ -115,6 +119,9 @@ class Driver:
         }
 
     async def subscribe(self, command: Command) -> dict[str, Any]:
+        if "pattern" in command:
+            await self.tavern.pattern(command["pattern"]).subscribe(self.message, echo=self.echo)
+            return {}
         name = command["channel"]
         channel = self.tavern.channel(name)
         if name not in self.watched:
@@ -126,11 +133,12 @@ class Driver:
         if command.get("presence"):
             await channel.presence()
         else:
-            await channel.subscribe(last=command.get("last"), since=since)
+            await channel.subscribe(last=command.get("last"), since=since, echo=self.echo)
         return {}
 
     async def unsubscribe(self, command: Command) -> dict[str, Any]:
-        await self.tavern.channel(command["channel"]).unsubscribe()
+        tavern = self.tavern
+        await (tavern.pattern(command["pattern"]) if "pattern" in command else tavern.channel(command["channel"])).unsubscribe()
         return {}
 
     async def publish(self, command: Command) -> dict[str, Any]:

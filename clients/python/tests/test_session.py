@@ -2,6 +2,7 @@
 import asyncio
 import base64
 import datetime
+import functools
 import json
 import sys
 import pathlib
@@ -16,14 +17,14 @@ from tavern_client import Tavern, TavernError  # noqa: E402
 
 def async_test(test):
     """Runs an asynchronous test with a timeout."""
-    def run():
+    @functools.wraps(test)
+    def run(**fixtures):
         async def limited():
             async with asyncio.timeout(20):
-                await test()
+                await test(**fixtures)
 
         asyncio.run(limited())
 
-    run.__name__ = test.__name__
     return run
 
 

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from tavern_client import rules
+from tavern_client import emitter, http, presence as presences, rules, session, settings
 from tavern_client.backoff import Backoff
 from tavern_client.glob import matches
 from tavern_client.history import HistoryCursor, Position
@@ -119,7 +119,17 @@ def token(case):
     assert rules.renew_after_ms(case["left_ms"]) == case["renew_after_ms"]
 
 
-RUN = {one.__name__: one for one in (presence, party, status, replies, lost, hello, close, backoff, gaps, glob, repeatable, token)}
+def bounds(case):
+    own = {
+        "waiting_commands": session.WAITING, "unread_events": emitter.STREAM_ITEMS, "kept_changes": presences.BUFFERED, "answer_bytes": http.BODY_BYTES,
+        "command_ms": settings.COMMAND_S * 1000, "connect_ms": settings.CONNECT_S * 1000, "bye_ms": session.BYE_S * 1000, "token_ms": session.TOKEN_S * 1000,
+        "steady_ms": session.STEADY_S * 1000, "stand_in_ms": session.STAND_IN_S * 1000, "second_half_ms": presences.SECOND_S * 1000,
+        "failures": session.REFUSALS, "failures_worked": session.REFUSALS_WORKED,
+    }
+    assert own[case["name"]] == case["value"]
+
+
+RUN = {one.__name__: one for one in (presence, party, status, replies, lost, hello, close, backoff, gaps, glob, repeatable, token, bounds)}
 CASES = [(name, case) for name in RUN for case in json.loads((FOLDER / f"{name}.json").read_text())["cases"]]
 
 

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tavern_client::{
     Auth, Client, Error, Event, HistoryQuery, PresenceMap, SubscribeFrom, Transport, Visibility,
 };
@@ -100,6 +101,12 @@ impl Driver {
                 "state": client.state().as_str(), "transport": client.transport().map(Transport::as_str),
                 "user": client.me().user(), "client": client.me().client(), "node": client.node(),
             })),
+            "subscribe" if command["pattern"].is_string() => {
+                client.pattern(text("pattern")).subscribe().await.map(done)
+            }
+            "unsubscribe" if command["pattern"].is_string() => {
+                client.pattern(text("pattern")).unsubscribe().await.map(done)
+            }
             "subscribe" if command["presence"] == true => channel.presence().await.map(|_| json!({})),
             "subscribe" => match subscribe_from(&command) {
                 Some(from) => channel.subscribe_from(from).await.map(done),
@@ -169,6 +176,19 @@ impl Driver {
         }
         if let Some(session) = command["resume"]["session"].as_str() {
             builder = builder.resume(session, command["resume"]["seq"].as_u64().unwrap_or(0));
+        }
+        let options = &command["options"];
+        if options["echo"] == false {
+            builder = builder.no_echo();
+        }
+        if let Some(limit) = options["command_timeout_ms"].as_u64() {
+            builder = builder.command_timeout(Duration::from_millis(limit));
+        }
+        if let Some(limit) = options["connect_timeout_ms"].as_u64() {
+            builder = builder.connect_timeout(Duration::from_millis(limit));
+        }
+        if std::env::var_os("TAVERN_DEBUG").is_some() {
+            builder = builder.debug(|line| eprintln!("{line}"));
         }
         let client = builder.build()?;
         let mut events = client.events();

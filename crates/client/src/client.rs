@@ -2,13 +2,14 @@
 
 use crate::address::ServerUrl;
 use crate::auth::{self, Auth};
+use crate::bounds::{COMMAND_TIMEOUT, OPEN_TIMEOUT, WAITING};
 use crate::channel::{Channel, Pattern};
 use crate::event::Events;
-use crate::link::{OPEN_TIMEOUT, Transport};
+use crate::link::Transport;
 use crate::me::Me;
 use crate::party::Party;
-use crate::session::{ClientSession, SessionSettings};
-use crate::shared::{COMMAND_TIMEOUT, ClientShared, Control, Handle, OnSuccess, WAITING};
+use crate::session::{ClientSession, DebugLog, SessionSettings};
+use crate::shared::{ClientShared, Control, Handle, OnSuccess};
 use crate::{ConnectionState, Error, tls};
 use rustls::ClientConfig;
 use serde_json::Value;
@@ -30,6 +31,7 @@ pub struct Builder {
     command_timeout: Duration,
     connect_timeout: Duration,
     tls: Option<Arc<ClientConfig>>,
+    debug: Option<DebugLog>,
 }
 
 impl Builder {
@@ -105,6 +107,12 @@ impl Builder {
         self
     }
 
+    /// Calls this function with a line for each step of the connection. The lines contain no secrets.
+    pub fn debug(mut self, log: impl Fn(&str) + Send + Sync + 'static) -> Builder {
+        self.debug = Some(Arc::new(log));
+        self
+    }
+
     /// A client that is not connected yet. Needs a tokio runtime.
     pub fn build(self) -> Result<Client, Error> {
         if self.transports.is_empty() {
@@ -123,6 +131,7 @@ impl Builder {
             echo: self.echo,
             connect_timeout: self.connect_timeout,
             tls,
+            debug: self.debug,
         };
         let shared = Arc::new(ClientShared::new(self.resume, self.command_timeout));
         let (requests, asked) = mpsc::channel(WAITING);
@@ -164,6 +173,7 @@ impl Client {
             command_timeout: COMMAND_TIMEOUT,
             connect_timeout: OPEN_TIMEOUT,
             tls: None,
+            debug: None,
         }
     }
 

@@ -15,9 +15,6 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
-/// Events buffered for the slowest reader.
-pub(crate) const KEPT: usize = 16_384;
-
 /// A message of a channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {

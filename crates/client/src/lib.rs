@@ -36,6 +36,7 @@
 mod address;
 mod api;
 mod auth;
+mod bounds;
 mod channel;
 mod client;
 mod decisions;

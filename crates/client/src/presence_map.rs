@@ -3,12 +3,10 @@
 //! makes a new snapshot necessary.
 
 use crate::Error;
+use crate::bounds::EARLY;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-/// Events kept until a snapshot arrives. More are dropped; the snapshot's version then shows that they are missing.
-const EARLY: usize = 4_096;
 
 /// One client of a user in the channel.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -4,6 +4,7 @@
 
 use crate::address::ServerUrl;
 use crate::auth::Auth;
+use crate::bounds::{BYE_TIMEOUT, STEADY};
 use crate::decisions::{AfterClose, AfterLoss, after_close, after_loss, backoff};
 use crate::desired::Desired;
 use crate::error::LinkEnd;
@@ -32,9 +33,6 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
-/// A link that lasted this long resets the backoff.
-const STEADY: Duration = Duration::from_secs(5);
-const BYE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The ids that this client had, of its last sessions.
 const OWN_CLIENTS: usize = 8;
 
@@ -51,12 +49,23 @@ pub(crate) struct SessionSettings {
     pub echo: bool,
     pub connect_timeout: Duration,
     pub tls: Arc<ClientConfig>,
+    pub debug: Option<DebugLog>,
 }
+
+/// Gets a line for each step of the connection.
+pub(crate) type DebugLog = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl SessionSettings {
     /// Whether there is a source of new tokens.
     fn renews(&self) -> bool {
         matches!(self.auth, Some(Auth::Source(_)))
+    }
+
+    /// Must hold: no line contains a secret.
+    fn log(&self, line: impl FnOnce() -> String) {
+        if let Some(debug) = &self.debug {
+            debug(&line());
+        }
     }
 }
 
@@ -103,6 +112,8 @@ pub(crate) struct ClientSession {
     requests: mpsc::Receiver<CommandRequest>,
     credential: Arc<SessionCredential>,
     session: Option<String>,
+    /// There was a session: what the app had in it is restored in the next one.
+    had_session: bool,
     /// The last event that was processed.
     seq: watch::Sender<u64>,
     acked: u64,
@@ -160,6 +171,7 @@ impl ClientSession {
             settings,
             requests,
             session: ticket.as_ref().map(|(session, _)| session.clone()),
+            had_session: ticket.is_some(),
             seq: watch::channel(ticket.map_or(0, |(_, seq)| seq)).0,
             acked: 0,
             frame_bytes: usize::MAX,
@@ -210,7 +222,6 @@ impl ClientSession {
                     Some(Control::Open(opened)) => opened,
                     Some(Control::Close(done)) => {
                         // A suspended session is given up.
-                        self.session = None;
                         self.end(Error::closed(), false);
                         let _ = done.send(());
                         continue;
@@ -318,8 +329,6 @@ impl ClientSession {
                     // If this does not arrive, the server detects the loss itself.
                     let _ = timeout(BYE_TIMEOUT, self.send_bye(link)).await;
                 }
-                self.session = None;
-                self.seq.send_replace(0);
                 self.end(Error::closed(), false);
                 let _ = done.send(());
                 Some((Error::closed(), false))
@@ -357,6 +366,7 @@ impl ClientSession {
     }
 
     fn reconnect(&mut self, ending: LinkEnd) {
+        self.settings.log(|| format!("connection lost: {}", ending.why));
         {
             let mut view = self.shared.view();
             (view.state, view.transport) = (ConnectionState::Connecting, None);
@@ -378,8 +388,14 @@ impl ClientSession {
             }
             view.state = if keep { ConnectionState::Suspended } else { ConnectionState::Closed };
             (view.transport, view.ended) = (None, Some(why.clone()));
+            if !keep {
+                // What is opened next is another session.
+                self.session = None;
+                self.seq.send_replace(0);
+            }
             view.ticket = self.session.clone().map(|session| (session, *self.seq.borrow()));
         }
+        self.settings.log(|| format!("{}: {}", if keep { "suspended" } else { "closed" }, why.message()));
         self.shared.over.notify_waiters();
         for opened in self.opening.drain(..) {
             let _ = opened.send(Err(why.clone()));

@@ -1,6 +1,7 @@
 //! State that the handles of a client share with its session task, and the requests between them.
 //! Must hold: locks are held briefly and never across an await.
 
+use crate::bounds::{KEPT, WAITING};
 use crate::event::{Event, Received};
 use crate::history::HistoryCursor;
 use crate::link::Transport;
@@ -17,9 +18,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot, watch};
 
-pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
-/// Commands that wait for a connection or a reply.
-pub(crate) const WAITING: usize = 16_384;
 /// How long a call waits for the cause when the session has ended around it.
 const CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -67,7 +65,7 @@ impl ClientShared {
         let ended = Some(Error::Closed("this client is not connected".to_owned()));
         let (state, transport) = (ConnectionState::Idle, None);
         ClientShared {
-            events: broadcast::channel(crate::event::KEPT).0,
+            events: broadcast::channel(KEPT).0,
             party: watch::channel(None).0,
             statuses: watch::channel(BTreeMap::new()).0,
             command_timeout,

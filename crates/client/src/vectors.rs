@@ -1,5 +1,6 @@
 //! The cases of clients/vectors, which every client runs.
 
+use crate::bounds;
 use crate::decisions::{
     AfterClose, AfterHello, AfterLoss, AfterReply, after_close, after_hello, after_loss, after_reply,
     backoff, is_repeatable, renew_after,
@@ -14,8 +15,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-const FILES: [&str; 12] = [
+const FILES: [&str; 13] = [
     "backoff",
+    "bounds",
     "close",
     "gaps",
     "glob",
@@ -66,6 +68,29 @@ fn all_files_are_run() {
         .collect();
     found.sort();
     assert_eq!(found, FILES);
+}
+
+#[test]
+fn limits() {
+    each("bounds", |case| {
+        let own = match text(case, "name") {
+            "waiting_commands" => bounds::WAITING as u64,
+            "unread_events" => bounds::KEPT as u64,
+            "kept_changes" => bounds::EARLY as u64,
+            "answer_bytes" => bounds::MESSAGE_BYTES as u64,
+            "command_ms" => ms(bounds::COMMAND_TIMEOUT),
+            "connect_ms" => ms(bounds::OPEN_TIMEOUT),
+            "bye_ms" => ms(bounds::BYE_TIMEOUT),
+            "token_ms" => ms(bounds::TOKEN_TIMEOUT),
+            "steady_ms" => ms(bounds::STEADY),
+            "stand_in_ms" => ms(bounds::STAND_IN),
+            "second_half_ms" => ms(bounds::SECOND_HALF),
+            "failures" => u64::from(bounds::REFUSALS.0),
+            "failures_worked" => u64::from(bounds::REFUSALS.1),
+            name => panic!("{name} is not known"),
+        };
+        assert_eq!(own, case["value"]);
+    });
 }
 
 #[test]

@@ -59,8 +59,14 @@ type command struct {
 	Tokens     bool               `json:"tokens"`
 	Transports []tavern.Transport `json:"transports"`
 	Resume     *tavern.Ticket     `json:"resume"`
+	Options    struct {
+		Echo             *bool `json:"echo"`
+		CommandTimeoutMS int   `json:"command_timeout_ms"`
+		ConnectTimeoutMS int   `json:"connect_timeout_ms"`
+	} `json:"options"`
 
 	Channel   string           `json:"channel"`
+	Pattern   string           `json:"pattern"`
 	Presence  bool             `json:"presence"`
 	Last      *int             `json:"last"`
 	Since     *tavern.Position `json:"since"`
@@ -151,6 +157,9 @@ func (d *driver) token(ctx context.Context) (string, error) {
 
 func (d *driver) begin(given command) error {
 	options := tavern.Options{User: given.User, Transports: given.Transports, Resume: given.Resume}
+	options.NoEcho = given.Options.Echo != nil && !*given.Options.Echo
+	options.CommandTimeout = time.Duration(given.Options.CommandTimeoutMS) * time.Millisecond
+	options.ConnectTimeout = time.Duration(given.Options.ConnectTimeoutMS) * time.Millisecond
 	if given.Tokens {
 		options.GetToken = d.token
 	}
@@ -268,7 +277,23 @@ func (d *driver) do(ctx context.Context, given command) (any, error) {
 	case "party_current":
 		return object{"party": party.Current()}, nil
 	}
+	if given.Pattern != "" {
+		return nil, inPattern(ctx, d.client.Pattern(given.Pattern), given.Do)
+	}
 	return d.inChannel(ctx, d.client.Channel(given.Channel), given)
+}
+
+func inPattern(ctx context.Context, pattern *tavern.Pattern, do string) error {
+	if do == "unsubscribe" {
+		return pattern.Unsubscribe(ctx)
+	}
+	pattern.OnMessage(emitMessage)
+	return pattern.Subscribe(ctx)
+}
+
+func emitMessage(message tavern.Message) {
+	from := object{"user": message.User, "client": message.Client}
+	emit("message", object{"channel": message.Channel, "data": message.Data, "from": from})
 }
 
 func (d *driver) inChannel(ctx context.Context, channel *tavern.Channel, given command) (any, error) {
@@ -316,10 +341,7 @@ func (d *driver) subscribe(ctx context.Context, channel *tavern.Channel, given c
 	name := channel.Name()
 	if !d.watched[name] {
 		d.watched[name] = true
-		channel.OnMessage(func(message tavern.Message) {
-			from := object{"user": message.User, "client": message.Client}
-			emit("message", object{"channel": message.Channel, "data": message.Data, "from": from})
-		})
+		channel.OnMessage(emitMessage)
 		channel.OnRecovered(func(complete bool) { emit("recovered", object{"channel": name, "recovered": complete}) })
 	}
 	switch {

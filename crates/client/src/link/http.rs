@@ -2,7 +2,8 @@
 //! Must hold: every wait has a timeout; every answer has a bound.
 
 use super::stream;
-use super::{ANSWER_TIMEOUT, LinkEvent, LinkRequest, MESSAGE_BYTES};
+use super::{ANSWER_TIMEOUT, LinkEvent, LinkRequest};
+use crate::bounds::MESSAGE_BYTES;
 use crate::error::{LinkEnd, OpenError};
 use crate::fault;
 use crate::frame::{Outgoing, ServerFrame};

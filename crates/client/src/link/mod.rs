@@ -29,10 +29,7 @@ use tokio::task::JoinSet;
 /// Frames between a link's tasks and the session.
 const INCOMING: usize = 256;
 const OUTGOING: usize = 64;
-pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// The largest message that a server can be configured for, with some margin for its envelope.
-const MESSAGE_BYTES: usize = 66 << 20;
 
 pub(crate) const SUPERSEDED: u16 = 4000;
 pub(crate) const TOKEN_EXPIRED: u16 = 4001;

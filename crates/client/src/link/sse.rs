@@ -2,9 +2,9 @@
 
 use super::http::{self, HttpLink};
 use super::{
-    ANSWER_TIMEOUT, INCOMING, Link, LinkEvent, LinkRequest, MESSAGE_BYTES, OUTGOING, Transport, checked,
-    refusal, spawn,
+    ANSWER_TIMEOUT, INCOMING, Link, LinkEvent, LinkRequest, OUTGOING, Transport, checked, refusal, spawn,
 };
+use crate::bounds::MESSAGE_BYTES;
 use crate::error::{LinkEnd, OpenError};
 use crate::fault;
 use crate::frame::ServerFrame;

@@ -3,9 +3,8 @@
 
 use super::frames::{self, Opcode};
 use super::stream::{self, Io};
-use super::{
-    INCOMING, Link, LinkEvent, LinkRequest, MESSAGE_BYTES, OUTGOING, Transport, checked, refusal, spawn,
-};
+use super::{INCOMING, Link, LinkEvent, LinkRequest, OUTGOING, Transport, checked, refusal, spawn};
+use crate::bounds::MESSAGE_BYTES;
 use crate::error::{LinkEnd, OpenError};
 use crate::fault;
 use crate::frame::{Outgoing, ServerFrame};

@@ -4,6 +4,7 @@
 use super::serve::in_time;
 use super::{ClientSession, OWN_CLIENTS};
 use crate::auth::{Auth, remaining};
+use crate::bounds::REFUSALS;
 use crate::decisions::{AfterHello, after_hello};
 use crate::error::OpenError;
 use crate::event::{Event, FailedRestore};
@@ -18,8 +19,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Failures of a transport before the next is tried: of one that never worked, and of one that did.
-const REFUSALS: (u32, u32) = (2, 5);
 /// The longest heartbeat and pause that a server can ask for.
 const MAX_MS: u64 = 3_600_000;
 
@@ -84,6 +83,9 @@ impl ClientSession {
                 return Err(error);
             }
             let wait = self.next_wait(at_least);
+            self.settings.log(|| {
+                format!("not connected ({}): {}; again in {wait:?}", transport.as_str(), error.message())
+            });
             self.shared.view().last_failure = Some(error.message());
             self.shared.emit(Event::Error { error, retry_in: Some(wait) });
             sleep(wait).await;
@@ -119,7 +121,8 @@ impl ClientSession {
     /// The link is open: the session was resumed, or a new one was opened.
     fn welcome(&mut self, hello: &Value, transport: Transport) {
         let resumed = hello["resumed"] == true && hello["reset"] != true;
-        let before = self.session.is_some();
+        let before = std::mem::replace(&mut self.had_session, true);
+        self.settings.log(|| format!("connected ({}), resumed: {resumed}", transport.as_str()));
         self.session = hello["session"].as_str().map(str::to_owned);
         if !resumed {
             self.seq.send_replace(0);

@@ -2,6 +2,7 @@
 //! delivered twice.
 
 use super::ClientSession;
+use crate::bounds::SECOND_HALF;
 use crate::desired;
 use crate::error::LinkEnd;
 use crate::event::{Event, Gap, Message, Revoked};
@@ -14,11 +15,8 @@ use crate::presence_map::{self, Applied, PresenceMap};
 use crate::shared::{OnSuccess, lock};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long the first half of a change waits for the other.
-const SECOND_HALF: Duration = Duration::from_millis(50);
 /// The longest pause that a stopping server can ask for.
 const MAX_CLOSING_MS: u64 = 3_600_000;
 

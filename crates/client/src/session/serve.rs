@@ -4,9 +4,10 @@
 use super::{ClientSession, LinkExit};
 use crate::Error;
 use crate::auth::{Auth, TokenFuture, remaining};
+use crate::bounds::{KEPT, STAND_IN, TOKEN_TIMEOUT};
 use crate::decisions::renew_after;
 use crate::error::LinkEnd;
-use crate::event::{Event, KEPT};
+use crate::event::Event;
 use crate::fault;
 use crate::frame::ServerFrame;
 use crate::link::{Link, LinkEvent, Transport};
@@ -20,9 +21,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// Frames taken from a link at once.
 const BATCH: usize = 64;
-const TOKEN_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a transport stands in for the preferred one, at least: up to twice as long.
-const STAND_IN: Duration = Duration::from_secs(30);
 /// How often to check whether a slow reader has caught up (backpressure).
 const CATCH_UP: Duration = Duration::from_millis(2);
 

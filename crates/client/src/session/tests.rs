@@ -286,7 +286,7 @@ async fn a_call_ends_with_its_limit_and_says_whether_it_was_sent() {
 async fn too_many_waiting_commands_are_refused() {
     let (client, _events, _server, _connection) = connected(json!({})).await;
     let mut calls = tokio::task::JoinSet::new();
-    for _ in 0..=crate::shared::WAITING {
+    for _ in 0..=crate::bounds::WAITING {
         let channel = client.channel("game#1");
         calls.spawn(async move { channel.leave().await });
     }
