@@ -1,5 +1,7 @@
 /** For backends on Node: the server API with an API key, tokens, webhooks. */
 
+import type { Members, Part } from './tavern.js';
+
 /** A refusal of the server. */
 export class BackendError extends Error {
   constructor(code: string, message: string, retryAfterMs?: number);
@@ -41,7 +43,7 @@ export interface NewEvent {
   time?: number | string;
 }
 
-/** The server API with an API key. Each request fails after 30 seconds. */
+/** The server API with an API key. Each request fails after 30 seconds, and after the time that it lets the server wait. */
 export class Backend {
   constructor(url: string, options: { key: string });
   /** Publishes one message. */
@@ -50,6 +52,10 @@ export class Backend {
   broadcast(channels: string[], data: unknown): Promise<Result[]>;
   /** Publishes several messages; gives a result for each. */
   publishMany(messages: { channel: string; data: unknown }[]): Promise<Result[]>;
+  /** Sends an inbox message to a user. */
+  sendToInbox(user: string, data: unknown): Promise<void>;
+  /** A page of who is present in a channel. */
+  who<State = unknown>(channel: string, part?: Part): Promise<Members<State>>;
   /** Posts events to a topic: all of them are stored, or none. */
   postEvents(topic: string, events: NewEvent | NewEvent[]): Promise<{ topic: string; first_seq: number; last_seq: number; accepted: number; duplicates: number }>;
   /** The next events of a subscription. `after` acknowledges all events up to it. */

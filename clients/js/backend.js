@@ -44,6 +44,16 @@ export class Backend {
     return (await this.#call('POST', ['publish'], { messages })).results;
   }
 
+  /** Sends an inbox message to a user. @param {string} user @param {unknown} data */
+  async sendToInbox(user, data) {
+    await this.#call('POST', ['users', user, 'messages'], { data });
+  }
+
+  /** A page of who is present in a channel. @param {string} channel @param {{after?: string, limit?: number}} [part] */
+  who(channel, { after, limit } = {}) {
+    return this.#call('GET', ['channels', channel, 'presence'], undefined, { after, limit });
+  }
+
   /** Posts events to a topic: all of them are stored, or none. @param {string} topic @param {object | object[]} events */
   postEvents(topic, events) {
     return this.#call('POST', ['topics', topic, 'events'], events);
@@ -54,7 +64,7 @@ export class Backend {
    * @param {string} subscription @param {{after?: number, waitMs?: number, limit?: number}} [options]
    */
   pullEvents(subscription, { after, waitMs, limit } = {}) {
-    return this.#call('GET', ['subscriptions', subscription, 'events'], undefined, { after, wait_ms: waitMs, limit });
+    return this.#call('GET', ['subscriptions', subscription, 'events'], undefined, { after, wait_ms: waitMs, limit }, waitMs);
   }
 
   /** Every event of a subscription, as they come. A batch is acknowledged when all its events were taken. @param {string} subscription */
@@ -98,15 +108,15 @@ export class Backend {
     await this.#call('DELETE', ['users', user, 'ban']);
   }
 
-  /** @param {string} method @param {string[]} path @param {unknown} [body] @param {Record<string, number | undefined>} [query] @returns {Promise<any>} */
-  async #call(method, path, body, query = {}) {
+  /** @param {string} method @param {string[]} path @param {unknown} [body] @param {Record<string, number | string | undefined>} [query] @param {number} [waitMs] how long the server may wait @returns {Promise<any>} */
+  async #call(method, path, body, query = {}, waitMs = 0) {
     const pairs = Object.entries(query).filter(([, value]) => value !== undefined);
     const target = path.map(encodeURIComponent).join('/') + (pairs.length ? `?${new URLSearchParams(/** @type {any} */ (pairs))}` : '');
     const answer = await fetch(`${this.#url}/v1/${target}`, {
       method,
       headers: { authorization: `Bearer ${this.#key}`, 'content-type': 'application/json' },
       body: body === undefined ? undefined : JSON.stringify(body),
-      signal: AbortSignal.timeout(TIMEOUT_MS),
+      signal: AbortSignal.timeout(TIMEOUT_MS + waitMs),
     });
     const content = await answer.json().catch(() => ({}));
     if (answer.ok) return content;
@@ -140,7 +150,8 @@ export async function verifyWebhook(secret, headers, body) {
   const key = await hmacKey(bytes(secret.replace(/^whsec_/, '')), 'verify');
   const content = encoder.encode(`${id}.${sent}.${body}`);
   for (const signature of signatures.split(' ')) {
-    if (!signature.startsWith('v1,')) continue;
+    // Base64 of 32 bytes: what anybody may send is checked before it is decoded.
+    if (!/^v1,[A-Za-z0-9+/]{43}=$/.test(signature)) continue;
     if (await crypto.subtle.verify('HMAC', key, bytes(signature.slice(3)), content)) return true;
   }
   return false;

@@ -6,20 +6,67 @@ import subprocess
 
 import pytest
 
+from support import tokens
+
 from .toolchains import CSHARP, MCS, ROOT, run
 
+# As a game and as its backend.
 PROGRAM = """
+using System;
+using System.Collections.Concurrent;
+using System.Collections.Generic;
+using System.Linq;
+using System.Threading.Tasks;
+using Tavern;
+
 static class Program
 {
-    static void Main()
+    static void Main(string[] given) => Run(given[0], given[1], given[2]).Wait();
+
+    static async Task Run(string url, string key, string secret)
     {
-        var client = new Tavern.Client("%s", new Tavern.Options { User = "ann" });
-        client.ConnectAsync().Wait();
-        var published = client.Channel("csharp#package").PublishAsync(new { n = 1 }).Result;
-        System.Console.WriteLine("receivers: " + published.Receivers);
-        client.CloseAsync().Wait();
+        var backend = new Backend(url, key);
+        var allow = new Dictionary<string, string[]> { { "*", new[] { "subscribe", "publish" } } };
+        var client = new Client(url, new Options { Token = Backend.SignToken(secret, "ann", allow: allow) });
+        var closed = new TaskCompletionSource<string>();
+        client.OnClosed += why => closed.TrySetResult(why.Code);
+        await client.ConnectAsync();
+        var heard = new BlockingCollection<string>();
+        var room = client.Channel("game#csharp");
+        room.OnMessage += message => heard.Add(message.User + ": " + message.Data.AsString());
+        client.Me.OnInbox += message => heard.Add("inbox: " + message.Data);
+        await room.SubscribeAsync();
+        await room.PublishAsync("own");
+        await backend.PublishAsync("game#csharp", "published");
+        var results = await backend.BroadcastAsync(new[] { "game#csharp", "user#x" }, "broadcast");
+        await backend.SendToInboxAsync("ann", 7);
+        for (var left = 4; left > 0; left--) Console.WriteLine(heard.Take());
+        Console.WriteLine(results[0]["receivers"] + " " + results[1].Has("error"));
+        await backend.CallAsync("PUT", new[] { "subscriptions", "csharp" }, "", new { topics = new[] { "csharp" }, pull = true });
+        await backend.PublishEventsAsync("csharp", new object[] { new { type = "a", data = 1 }, new { type = "b" } });
+        foreach (var one in await backend.PullAsync("csharp", 0, TimeSpan.FromSeconds(5))) Console.WriteLine(one["type"].AsString() + " " + one["data"]);
+        try
+        {
+            await backend.UnbanAsync("ann");
+        }
+        catch (TavernException refused)
+        {
+            Console.WriteLine(refused.Code);
+        }
+        await backend.DisconnectAsync("ann");
+        Console.WriteLine(await closed.Task);
     }
 }
+"""
+SEEN = """ann: own
+: published
+: broadcast
+inbox: 7
+1 True
+a 1
+b null
+not_found
+gone
 """
 
 
@@ -44,7 +91,7 @@ def library(tmp_path_factory):
     return project
 
 
-def test_the_package_is_used_by_an_empty_project(library, tmp_path, dev):
+def test_the_package_is_used_by_an_empty_project(library, tmp_path, serve):
     environment = os.environ | {"HOME": str(tmp_path), "TERM": "dumb"}
     packed = subprocess.run(
         ["nuget", "pack", "Tavern.nuspec", "-NoPackageAnalysis", "-NonInteractive", "-OutputDirectory", tmp_path], cwd=library, env=environment,
@@ -60,9 +107,9 @@ def test_the_package_is_used_by_an_empty_project(library, tmp_path, dev):
     project = tmp_path / "project"
     project.mkdir()
     shutil.copy(package / "lib/netstandard2.0/Tavern.dll", project)
-    (project / "Program.cs").write_text(PROGRAM % dev.url)
+    (project / "Program.cs").write_text(PROGRAM)
     run(["mcs", "-r:Tavern.dll", "-out:program.exe", "Program.cs"], project)
-    assert run(["mono", "program.exe"], project) == "receivers: 0\n"
+    assert run(["mono", "program.exe", serve.url, serve.key, tokens.SECRET], project) == SEEN
 
 
 @pytest.mark.parametrize("wrong, message", [

@@ -43,6 +43,12 @@ def test_python_publishes_and_disconnects(serve, user):
         assert backend.publish("game#py", 1) == {"receivers": 1}
         assert [result.get("receivers") for result in backend.broadcast(["game#py", "user#x"], 2)] == [1, None]
         assert len(backend.publish_many([("game#py", 3)])) == 1
+        socket.ok("join", channel="game#py", state=1)
+        assert backend.who("game#py")["users"][0]["user"] == user and backend.who("game#py", limit=1)["count"] == 1
+        backend.send_to_inbox(user, {"gift": 1})
+        while (event := socket.event())["event"] != "inbox":
+            pass
+        assert event["data"] == {"gift": 1}
         assert [session["client"] for session in backend.sessions(user)] == [socket.hello["client"]]
         assert backend.disconnect(user)["sessions"] == 1
         assert socket.closing()[1] == 4006
@@ -77,6 +83,7 @@ def test_node_publishes_disconnects_signs_and_verifies(serve, user):
     headers, body = webhook()
     with Socket(serve, token=tokens.token(user)) as socket:
         socket.ok("subscribe", channel="game#js")
+        socket.ok("join", channel="game#js", state=1)
         given = {"url": serve.url, "key": serve.key, "secret": tokens.SECRET, "user": user, "webhook": {"secret": SECRET, "headers": headers, "body": body}}
         pulls(serve, topic="orders")
         done = subprocess.run(["node", HERE / "node" / "backend.mjs"], input=json.dumps(given), capture_output=True, text=True, timeout=30)
@@ -84,6 +91,7 @@ def test_node_publishes_disconnects_signs_and_verifies(serve, user):
         saw = json.loads(done.stdout)
         assert saw["pulled"] == [["a", 1], ["b", None], ["c", None]]
         assert [result.get("receivers") for result in saw["results"]] == [1, None] and saw["receivers"] == 1
-        assert (saw["disconnected"]["sessions"], saw["refused"], saw["verified"]) == (1, "not_found", [True, False])
+        assert (saw["disconnected"]["sessions"], saw["refused"], saw["verified"]) == (1, "not_found", [True] + [False] * 5)
+        assert saw["present"] == [user]
     with Socket(serve, token=saw["token"]) as socket:
         assert socket.hello["user"] == "node"

@@ -48,6 +48,14 @@ class Backend:
         items = [{"channel": channel, "data": data} for channel, data in messages]
         return list(self._call("POST", ["publish"], {"messages": items})["results"])
 
+    def send_to_inbox(self, user: str, data: Any) -> None:
+        """Sends an inbox message to a user."""
+        self._call("POST", ["users", user, "messages"], {"data": data})
+
+    def who(self, channel: str, *, after: str | None = None, limit: int | None = None) -> dict[str, Any]:
+        """A page of who is present in a channel."""
+        return self._call("GET", ["channels", channel, "presence"], query={"after": after, "limit": limit})
+
     def post_events(self, topic: str, events: Iterable[dict[str, Any]]) -> dict[str, Any]:
         """Posts events `{id?, type, url?, data?, time?}` to a topic: all of them are stored, or none."""
         return self._call("POST", ["topics", topic, "events"], list(events))
@@ -55,7 +63,7 @@ class Backend:
     def pull_events(self, subscription: str, *, after: int | None = None, wait_ms: int = 0, limit: int = 100) -> dict[str, Any]:
         """The next events of a subscription. `after` acknowledges all events up to it."""
         query = {"after": after, "wait_ms": wait_ms, "limit": limit}
-        return self._call("GET", ["subscriptions", subscription, "events"], query=query)
+        return self._call("GET", ["subscriptions", subscription, "events"], query=query, wait_s=wait_ms / 1000)
 
     def events(self, subscription: str) -> Iterator[dict[str, Any]]:
         """Every event of a subscription, as they come. A batch is acknowledged when all its events were taken."""
@@ -87,7 +95,10 @@ class Backend:
         """Lifts the ban of a user."""
         self._call("DELETE", ["users", user, "ban"])
 
-    def _call(self, method: str, path: list[str], body: Any = None, query: Mapping[str, int | None] | None = None) -> dict[str, Any]:
+    def _call(
+        self, method: str, path: list[str], body: Any = None, query: Mapping[str, int | str | None] | None = None, wait_s: float = 0.0
+    ) -> dict[str, Any]:
+        """`wait_s`: how long the server may wait."""
         target = "/".join(urllib.parse.quote(segment, safe="") for segment in path)
         given = {name: value for name, value in (query or {}).items() if value is not None}
         target += f"?{urllib.parse.urlencode(given)}" if given else ""
@@ -95,7 +106,7 @@ class Backend:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self._url}/v1/{target}", data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
+            with urllib.request.urlopen(request, timeout=self._timeout_s + wait_s) as answer:
                 content: dict[str, Any] = json.load(answer)
                 return content
         except urllib.error.HTTPError as refused:

@@ -7,9 +7,13 @@ const { url, key, secret, user, webhook } = JSON.parse(input);
 const backend = new Backend(url, { key });
 const results = await backend.broadcast(['game#js', 'user#x'], { x: 1 });
 const { receivers } = await backend.publish('game#js', 2);
+const present = (await backend.who('game#js', { limit: 1 })).users.map((one) => one.user);
+await backend.sendToInbox(user, { gift: 1 });
 const disconnected = await backend.disconnect(user, { reason: 'by node' });
 const refused = await backend.unban(user).catch((error) => error.code);
 const verified = [await verifyWebhook(webhook.secret, webhook.headers, webhook.body), await verifyWebhook(webhook.secret, webhook.headers, webhook.body + ' ')];
+// What is no signature is refused, not an exception.
+for (const one of ['v1,!', 'v1,AAAA', 'v2,x', '']) verified.push(await verifyWebhook(webhook.secret, { ...webhook.headers, 'webhook-signature': one }, webhook.body));
 const pulled = [];
 await backend.postEvents('orders', [{ type: 'a', data: 1 }, { type: 'b' }]);
 for await (const { type, data } of backend.events('audit')) {
@@ -17,4 +21,4 @@ for await (const { type, data } of backend.events('audit')) {
   if (pulled.length === 2) await backend.postEvents('orders', { type: 'c' });
   if (pulled.length === 3) break;
 }
-console.log(JSON.stringify({ results, receivers, disconnected, refused, verified, pulled, token: await signToken(secret, 'node', { allow: { '*': ['subscribe'] } }) }));
+console.log(JSON.stringify({ results, receivers, present, disconnected, refused, verified, pulled, token: await signToken(secret, 'node', { allow: { '*': ['subscribe'] } }) }));
