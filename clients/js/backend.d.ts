@@ -1,6 +1,13 @@
 /** For backends on Node: the server API with an API key, tokens, webhooks. */
 
+import type { Operations } from './rest.js';
 import type { Members, Part } from './tavern.js';
+
+export type { Operations };
+/** What a request of the server API answers: `Reply<'GET /v1/stats'>`. */
+export type Reply<Name extends keyof Operations> = Operations[Name]['reply'];
+/** What it takes. */
+export type Given<Name extends keyof Operations> = Omit<Operations[Name], 'reply'>;
 
 /** A refusal of the server. */
 export class BackendError extends Error {
@@ -17,11 +24,7 @@ export interface Result {
 }
 
 /** A session of a user. */
-export interface SessionInfo {
-  client: string;
-  node: string;
-  [member: string]: unknown;
-}
+export type SessionInfo = Reply<'GET /v1/users/{user}/sessions'>['sessions'][number];
 
 /** An event of a topic. `seq` counts the events of a subscription's topic. */
 export interface TopicEvent<Data = unknown> {
@@ -62,14 +65,16 @@ export class Backend {
   pullEvents<Data = unknown>(subscription: string, options?: { after?: number; waitMs?: number; limit?: number }): Promise<{ events: TopicEvent<Data>[]; next_after: number }>;
   /** Every event of a subscription, as they come. A batch is acknowledged when all its events were taken. */
   events<Data = unknown>(subscription: string): AsyncGenerator<TopicEvent<Data>, void, void>;
+  /** Any request of the server API, by its method and path: `request('GET /v1/users/{user}/sessions', { params: { user: 'ann' } })`. */
+  request<Name extends keyof Operations>(operation: Name, ...given: {} extends Given<Name> ? [Given<Name>?] : [Given<Name>]): Promise<Reply<Name>>;
   /** How many users, sessions and connections there are. */
-  stats(): Promise<Record<string, unknown>>;
+  stats(): Promise<Reply<'GET /v1/stats'>>;
   /** The sessions of a user on all servers. */
   sessions(user: string): Promise<SessionInfo[]>;
   /** Ends the sessions of a user. */
-  disconnect(user: string, options?: { code?: number; reason?: string; except?: string[]; allow_resume?: boolean }): Promise<Record<string, unknown>>;
+  disconnect(user: string, options?: { code?: number; reason?: string; except?: string[]; allow_resume?: boolean }): Promise<Reply<'POST /v1/users/{user}/disconnect'>>;
   /** Lets a user open no session. */
-  ban(user: string, options?: { reason?: string; until?: number }): Promise<Record<string, unknown>>;
+  ban(user: string, options?: { reason?: string; until?: number }): Promise<Reply<'PUT /v1/users/{user}/ban'>>;
   /** Lifts the ban of a user. */
   unban(user: string): Promise<void>;
 }

@@ -79,6 +79,16 @@ export class Backend {
     }
   }
 
+  /**
+   * Any request of the server API, by its method and path: `request('GET /v1/users/{user}/sessions', { params: { user: 'ann' } })`.
+   * @param {string} operation @param {{params?: Record<string, string | number>, query?: Record<string, any>, body?: unknown}} [given] @returns {Promise<any>}
+   */
+  request(operation, { params = {}, query, body } = {}) {
+    const [method, path] = operation.split(' ');
+    const named = path.replace('/v1/', '').split('/').map((part) => (part.startsWith('{') ? String(params[part.slice(1, -1)]) : part));
+    return this.#call(method, named, body, query, query?.wait_ms);
+  }
+
   /** How many users, sessions and connections there are. */
   stats() {
     return this.#call('GET', ['stats']);

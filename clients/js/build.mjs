@@ -26,8 +26,8 @@ function commonJs(text) {
 for (const name of [...fs.readdirSync(path.join(home, 'src')).filter((file) => file.endsWith('.js')).map((file) => `src/${file}`), 'backend.js', 'react.js']) {
   fs.writeFileSync(path.join(dist, name.replace(/js$/, 'cjs')), commonJs(fs.readFileSync(path.join(home, name), 'utf8')));
 }
-for (const name of ['tavern', 'backend', 'react']) {
-  const types = fs.readFileSync(path.join(home, `${name}.d.ts`), 'utf8').replaceAll("'./tavern.js'", "'./tavern.cjs'");
+for (const name of ['tavern', 'backend', 'react', 'rest']) {
+  const types = fs.readFileSync(path.join(home, `${name}.d.ts`), 'utf8').replace(/'(\.\/\w+)\.js'/g, "'$1.cjs'");
   fs.writeFileSync(path.join(dist, `${name}.d.cts`), types);
 }
 fs.writeFileSync(path.join(dist, 'tavern.cjs'), "'use strict';\nmodule.exports = require('./src/index.cjs');\n");

@@ -45,6 +45,12 @@ def test_types_check():
     run(TSC, "-p", ".")
 
 
+@pytest.mark.parametrize("name", sorted(path.name for path in CLIENT.glob("*.d.ts")))
+def test_the_public_types_contain_no_any(name):
+    code = re.sub(r"/\*.*?\*/|//[^\n]*", "", (CLIENT / name).read_text(), flags=re.DOTALL)
+    assert not re.search(r"\bany\b", code)
+
+
 def fetch(server, **headers):
     return httpx.get(f"{server.url}/client.js", headers=headers, timeout=5, trust_env=False)
 

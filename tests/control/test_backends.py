@@ -92,6 +92,6 @@ def test_node_publishes_disconnects_signs_and_verifies(serve, user):
         assert saw["pulled"] == [["a", 1], ["b", None], ["c", None]]
         assert [result.get("receivers") for result in saw["results"]] == [1, None] and saw["receivers"] == 1
         assert (saw["disconnected"]["sessions"], saw["refused"], saw["verified"]) == (1, "not_found", [True] + [False] * 5)
-        assert saw["present"] == [user]
+        assert saw["present"] == [user] and saw["sessions"] == 1 and saw["topics"] == ["none"]
     with Socket(serve, token=saw["token"]) as socket:
         assert socket.hello["user"] == "node"

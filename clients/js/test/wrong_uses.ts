@@ -24,6 +24,13 @@ await room.subscribe(({ data }) => console.log(data.text), { last: 50, echo: fal
 await room.publish({ text: 'hello' }).catch((error: TavernError) => error.code === 'unknown_outcome');
 const unknown: Message = await tavern.channel('x').once('message');
 
+const backend = new Backend('http://localhost', { key: 'tvk_x' });
+const online: number = (await backend.stats()).cluster.users_online;
+const sessions: string[] = (await backend.request('GET /v1/users/{user}/sessions', { params: { user: 'ann' } })).sessions.map(({ client }) => client);
+await backend.request('PUT /v1/subscriptions/{name}', { params: { name: 'mail' }, body: { topics: ['orders'], pull: true } });
+await backend.request('GET /v1/bans', { query: { limit: 10 } });
+console.log(online, sessions, (await backend.request('GET /v1/stats')).node.node);
+
 // @ts-expect-error: no such event
 tavern.on('mesage', () => {});
 // @ts-expect-error: no such event of a channel
@@ -80,4 +87,14 @@ tavern.pattern('x#*').subscribe({ last: 5 });
 new Backend('http://localhost', {});
 // @ts-expect-error: rights are lists of verbs
 signToken('secret', 'ann', { allow: { '*': 'subscribe' } });
+// @ts-expect-error: no such request
+backend.request('GET /v1/stat');
+// @ts-expect-error: it needs the user
+backend.request('GET /v1/users/{user}/sessions');
+// @ts-expect-error: no such member
+backend.request('PUT /v1/users/{user}/ban', { params: { user: 'ann' }, body: { why: 'spam' } });
+// @ts-expect-error: until is a number
+backend.request('PUT /v1/users/{user}/ban', { params: { user: 'ann' }, body: { until: 'noon' } });
+// @ts-expect-error: no such member of the reply
+(await backend.stats()).users;
 export { text };

@@ -7,6 +7,9 @@ const { url, key, secret, user, webhook } = JSON.parse(input);
 const backend = new Backend(url, { key });
 const results = await backend.broadcast(['game#js', 'user#x'], { x: 1 });
 const { receivers } = await backend.publish('game#js', 2);
+const { sessions } = await backend.request('GET /v1/users/{user}/sessions', { params: { user } });
+await backend.request('PUT /v1/subscriptions/{name}', { params: { name: 'typed' }, body: { topics: ['none'], pull: true } });
+const { topics } = await backend.request('GET /v1/subscriptions/{name}', { params: { name: 'typed' } });
 const present = (await backend.who('game#js', { limit: 1 })).users.map((one) => one.user);
 await backend.sendToInbox(user, { gift: 1 });
 const disconnected = await backend.disconnect(user, { reason: 'by node' });
@@ -21,4 +24,4 @@ for await (const { type, data } of backend.events('audit')) {
   if (pulled.length === 2) await backend.postEvents('orders', { type: 'c' });
   if (pulled.length === 3) break;
 }
-console.log(JSON.stringify({ results, receivers, present, disconnected, refused, verified, pulled, token: await signToken(secret, 'node', { allow: { '*': ['subscribe'] } }) }));
+console.log(JSON.stringify({ results, receivers, present, sessions: sessions.length, topics, disconnected, refused, verified, pulled, token: await signToken(secret, 'node', { allow: { '*': ['subscribe'] } }) }));
