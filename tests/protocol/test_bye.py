@@ -4,16 +4,16 @@ from support.json_client import Poller, Socket, Stream, address
 from support.process import until
 
 
-def test_its_websocket_is_closed_with_a_retry_code(dev):
-    with Socket(dev, user="ann") as socket, Poller(dev, user="ann", session=socket.hello["session"]) as other:
+def test_its_websocket_is_closed_with_a_retry_code(dev, user):
+    with Socket(dev, user=user) as socket, Poller(dev, user=user, session=socket.hello["session"]) as other:
         assert "ok" in other.command("bye")
         assert socket.closing() == ([], 4503)
 
 
-def test_its_stream_ends(dev):
-    with Stream(dev, user="ann") as stream:
+def test_its_stream_ends(dev, user):
+    with Stream(dev, user=user) as stream:
         session = stream.greeting()["session"]
-        with Poller(dev, user="ann", session=session) as other:
+        with Poller(dev, user=user, session=session) as other:
             assert "ok" in other.command("bye")
         _, last = stream.event()
         assert last["error"]["code"] == "gone"

@@ -186,8 +186,8 @@ def test_doctor_passes_on_a_healthy_server(dev):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_broken_json_is_not_published_as_text(dev, channel):
-    with Socket(dev, user="ann") as ann:
+def test_broken_json_is_not_published_as_text(dev, user, channel):
+    with Socket(dev, user=user) as ann:
         ann.ok("subscribe", channel=channel)
         for broken in ('{"a": 1', "{'a': 1}", '"half', "[1,"):
             refused = dev.run("publish", "--url", dev.url, channel, broken)
