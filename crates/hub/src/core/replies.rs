@@ -114,9 +114,11 @@ impl Replies {
         waiting.map(|waiting| &waiting.reply).or_else(pipelined).is_some_and(Option::is_none)
     }
 
-    /// Registers that a connection's paused command waits for something; it is refused if that cannot be obtained.
-    pub fn expect_refusal(&mut self, link: LinkId) -> ReplyTo {
-        self.wait(link, true)
+    /// Registers that a connection's paused command waits for something; it is refused if that cannot be obtained in time.
+    pub fn expect_refusal(&mut self, now: Time, link: LinkId) -> ReplyTo {
+        let claim = self.wait(link, true);
+        self.deadlines.push_back((now + REPLY_MS, claim));
+        claim
     }
 
     fn wait(&mut self, link: LinkId, paused: bool) -> ReplyTo {

@@ -48,7 +48,7 @@ impl History {
             .and_then(|listener| take_unread_of(listener, channel.as_bytes()).before);
         let tracker = self.tracker(core, channel);
         if let Some(reader) = tracker.waiting(id) {
-            (reader.claim, reader.link) = (Some(core.replies.expect_refusal(link)), link);
+            (reader.claim, reader.link) = (Some(core.replies.expect_refusal(core.now, link)), link);
             return run_again();
         }
         let known = [taken, tracker.position_of_reader(id)].into_iter().flatten().min();
@@ -62,7 +62,7 @@ impl History {
             return Ok(subscribed);
         }
         if let Some(reader) = self.tracker(core, channel).waiting(id) {
-            reader.claim = Some(core.replies.expect_refusal(link));
+            reader.claim = Some(core.replies.expect_refusal(core.now, link));
         }
         self.go_on(core, channel);
         run_again()

@@ -243,7 +243,7 @@ impl Rooms {
         }
         // Before the read starts: changes during the read must be received.
         self.copies.make(channel).begin_interest(core, channel);
-        let claim = core.replies.expect_refusal(link);
+        let claim = core.replies.expect_refusal(core.now, link);
         self.copies.wait(core, channel, claim);
         None
     }

@@ -7,6 +7,7 @@ mod deliveries;
 mod detached;
 mod harness;
 mod history;
+mod history_deletion;
 mod history_recovery;
 mod holds;
 mod limits;

@@ -4,7 +4,7 @@
 use crate::harness::{TestNode, code};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
-use tavern_domain::{Epoch, Time};
+use tavern_domain::{Epoch, HistoryLimits, Time, Verbs};
 use tavern_hub::*;
 use tavern_store::memory::{MemoryEngine, MemoryStore};
 use tavern_store::{
@@ -40,7 +40,12 @@ impl SteppedNode {
         let opened = answers.0.lock().unwrap().pop();
         let Some((_, StoreAnswer::Committed(receipt))) = opened else { panic!("no epoch") };
         let epoch = receipt.epoch.unwrap_or(Epoch(0));
-        let settings = Settings { node: "one".into(), epoch, commands_per_second: 0, ..Settings::default() };
+        let mut settings =
+            Settings { node: "one".into(), epoch, commands_per_second: 0, ..Settings::default() };
+        let limits = HistoryLimits { messages: 10, bytes: 1 << 20, ttl_ms: 60_000 };
+        let history = Some(HistoryRules { limits, with_subscribe: true });
+        let chat = KindRules { allow: Verbs::ALL, history, ..KindRules::default() };
+        settings.kinds.insert("chat".into(), chat);
         let mut node = TestNode::new(settings);
         node.has_store = true;
         let watcher = node.socket();
@@ -300,4 +305,20 @@ fn a_command_keeps_the_deadline_of_its_arrival_wherever_it_waits() {
     // The store answers after all: nobody gets a second reply.
     node.settle();
     assert!(!node.is_answered(&ann) && !node.is_answered(&again));
+}
+
+#[test]
+fn a_subscriber_is_refused_in_time_while_the_history_cannot_be_read() {
+    let mut node = SteppedNode::new();
+    let (mut ann, mut bob) = (node.client("ann"), node.client("bob"));
+    let subscribe = r##"{"op":"subscribe","id":1,"channel":"chat#A","last":5}"##;
+    node.begin(&mut ann, subscribe);
+    node.pass(10_000);
+    // The read of the first one is still under way.
+    node.begin(&mut bob, subscribe);
+    node.pass(5_100);
+    assert_eq!(code(&node.answer(&mut ann, subscribe)), "unavailable");
+    assert!(!node.is_answered(&bob));
+    node.settle();
+    assert_eq!(node.answer(&mut bob, subscribe)["ok"]["offset"], 0, "it arrived later");
 }
