@@ -10,13 +10,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tavern_domain::Time;
-use tavern_domain::topic::AUDIT;
+use tavern_domain::topic::{AUDIT, RESERVED};
 use tavern_store::blocking::BlockingStore;
 use tavern_store::limits::PAGE_ROWS;
 use tavern_store::{
-    Clock, Deadline, Found, HistoryList, HistoryPage, HistorySummary, InboxPage, LogEnds, LogPage, Read, Row,
-    RowKind, SystemClock, TopicPage, Versioned,
+    Clock, Deadline, DocumentKey, Found, HistoryList, HistoryPage, HistorySummary, InboxPage, LogEnds,
+    LogPage, Read, Row, RowKey, RowKind, SystemClock, TopicPage, Versioned,
 };
+use tavern_wire::record::SUBSCRIPTION;
 
 #[derive(clap::Args)]
 pub struct ExportArgs {
@@ -73,10 +74,11 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     let lines = export.lines - 1;
     export.line(&ArchiveLine::End(ArchiveEnd { lines }))?;
     export.out.flush()?;
+    let left_out = if live { Some(export.left_out()?) } else { None };
     drop(export);
     eprintln!("exported {lines} rows");
-    if live {
-        eprintln!("servers were running: sessions, presence and later changes are not in the file");
+    if let Some(left_out) = left_out {
+        eprintln!("servers were running: not in the file are {left_out}, all sessions, and later changes");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -112,15 +114,43 @@ struct Export<'a, W> {
 }
 
 impl<W: Write> Export<'_, W> {
-    /// A log that servers append to and trim cannot be read consistently.
-    /// The log is not in a live export. The audit trail alone does not prevent one.
+    /// A log that servers append to and trim cannot be read consistently: it is not in a live export. The audit trail, and events
+    /// of the server itself that nobody has subscribed to, do not prevent one.
     fn refuse_live_log(&self, live: bool) -> anyhow::Result<()> {
-        if live && self.topics(None)?.page.rows.iter().any(|(topic, _)| **topic != *AUDIT) {
+        let topics = if live { self.topics(None)?.page.rows } else { Vec::new() };
+        let has = |wanted: fn(&str) -> bool| topics.iter().any(|(topic, _)| wanted(topic));
+        let is_kept = has(|topic| !topic.starts_with(RESERVED));
+        if is_kept || (has(|topic| topic != AUDIT) && self.has_subscriptions()?) {
             bail!(
                 "the store has topic events, which running servers still change: stop them first, or back up the store with its own tools"
             );
         }
         Ok(())
+    }
+
+    fn has_subscriptions(&self) -> anyhow::Result<bool> {
+        let after = Some(RowKey::Document(DocumentKey::new(SUBSCRIPTION, "")));
+        let Found::Rows(page) = self.client.read(Read::Rows { kind: RowKind::Document, after, limit: 1 })?
+        else {
+            bail!("the store did not answer with rows");
+        };
+        Ok(page
+            .rows
+            .iter()
+            .any(|found| matches!(found.row.key(), RowKey::Document(key) if *key.kind() == *SUBSCRIPTION)))
+    }
+
+    /// What is in the store and not in a live export.
+    fn left_out(&self) -> anyhow::Result<String> {
+        let Found::Totals(totals) = self.client.read(Read::Totals)? else {
+            bail!("the store did not answer with its totals");
+        };
+        let LogEnds { first, head, .. } = self.topics(None)?.log;
+        let events = (head + 1).saturating_sub(first);
+        Ok(format!(
+            "{} presences, {events} events of the audit trail and of the server itself",
+            totals.presences
+        ))
     }
 
     fn topics(&self, after: Option<Arc<str>>) -> anyhow::Result<TopicPage> {
