@@ -92,6 +92,9 @@ pub struct Settings {
     pub commands_per_second: u32,
     pub address_commands_per_second: u32,
     pub address_hellos_per_second: u32,
+    /// Hellos of the whole node, and how many of them are in progress; 0: no limit.
+    pub hellos_per_second: u32,
+    pub hellos_in_progress: usize,
     pub address_failed_logins_per_second: u32,
     /// Sessions of one user on this node; 0: no limit.
     pub sessions_per_user: usize,
@@ -213,6 +216,8 @@ impl Default for Settings {
             commands_per_second: 100,
             address_commands_per_second: 2_000,
             address_hellos_per_second: 2_000,
+            hellos_per_second: 0,
+            hellos_in_progress: 0,
             address_failed_logins_per_second: 10,
             sessions_per_user: 32,
             kinds: BTreeMap::new(),

@@ -79,6 +79,7 @@ const SECTIONS: &[Section] = &[
             "docs/operate/monitoring.md",
             "docs/operate/alerts.md",
             "docs/operate/dashboard.md",
+            "docs/operate/capacity.md",
             "docs/operate/backup.md",
             "docs/operate/upgrade.md",
             "docs/operate/failures.md",

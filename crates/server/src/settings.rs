@@ -69,6 +69,8 @@ pub fn of(config: &Config, epoch: Epoch) -> Settings {
         commands_per_second: limits.commands_per_second,
         address_commands_per_second: limits.address_commands_per_second,
         address_hellos_per_second: limits.address_hellos_per_second,
+        hellos_per_second: limits.hellos_per_second,
+        hellos_in_progress: limits.hellos_in_progress,
         address_failed_logins_per_second: limits.address_failed_logins_per_second,
         sessions_per_user: limits.sessions_per_user,
         kinds: config.kinds.iter().map(|(name, kind)| (name.clone(), rules(kind))).collect(),

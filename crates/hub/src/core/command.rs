@@ -8,6 +8,7 @@ use crate::core::listener::ListenerId;
 use crate::core::session::REFUSALS_MAX;
 use crate::event::Namespace;
 use crate::node::InterestState;
+use crate::node::admission::AdmittedHello;
 use std::sync::Arc;
 use tavern_domain::{AddressGroup, Channel, ClientId, Identity, Verb};
 use tavern_store::limits::RETRY_AFTER_MS;
@@ -31,6 +32,8 @@ pub struct Caller {
     pub(crate) waiting: Option<Box<WaitingCommand>>,
     /// The session it names was already looked up on the other nodes.
     pub looked_up: bool,
+    /// Its hello is in progress.
+    pub admitted: Option<Arc<AdmittedHello>>,
     /// The public id that its session gets; None: a random one.
     pub client: Option<Box<ClientId>>,
     /// It fetches replies later with `Shard::next_reply`, and may send more commands before that.
@@ -61,6 +64,7 @@ impl Caller {
             refusals: 0,
             waiting: None,
             looked_up: false,
+            admitted: None,
             client: None,
             pipelines: false,
         }
@@ -175,6 +179,7 @@ pub(crate) fn reply(
     reply: CommandReply,
     out: &mut Vec<u8>,
 ) -> Flow {
+    caller.admitted = None;
     match reply {
         Ok(body) => {
             if let Some(session) = caller.listener.and_then(|id| core.listeners.get_mut(id)?.session_mut()) {

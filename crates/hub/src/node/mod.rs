@@ -1,5 +1,6 @@
 //! The state that all shards of one node share: settings, the registry of names, counters, the token verifier.
 
+pub mod admission;
 mod adoption;
 pub mod blocks;
 pub mod bus_interests;
@@ -14,6 +15,7 @@ pub mod registry;
 pub mod session_slots;
 pub mod stats;
 
+use admission::{Admission, AdmissionLimits};
 use adoption::AdoptionCheck;
 use blocks::Blocks;
 use bus_interests::BusInterests;
@@ -67,6 +69,8 @@ pub struct Node {
     pub bus_interests: BusInterests,
     /// Rate limits that all shards share.
     pub rates: Rates,
+    /// How many hellos all shards take.
+    pub admission: Admission,
     /// How many sessions each user has.
     pub(crate) session_slots: SessionSlots,
     /// Users who may not connect.
@@ -112,9 +116,14 @@ impl Node {
             address_hellos: settings.address_hellos_per_second,
             address_failed_logins: settings.address_failed_logins_per_second,
         });
+        let admission = Admission::new(AdmissionLimits {
+            in_progress: settings.hellos_in_progress,
+            per_second: settings.hellos_per_second,
+        });
         let session_slots = SessionSlots::new(settings.sessions_per_user);
         Arc::new(Node {
             rates,
+            admission,
             session_slots,
             blocks: Arc::default(),
             population: Population::default(),

@@ -8,6 +8,7 @@ use crate::core::render::{self, PollFlags};
 use crate::core::{Attached, Core, Poll, poll};
 use crate::event::Namespace;
 use crate::migration::{LookupResult, SessionLookup};
+use crate::node::admission::AdmittedHello;
 use crate::party::{Parties, Snapshot};
 use crate::presence::Presence;
 use std::sync::Arc;
@@ -15,6 +16,18 @@ use tavern_domain::{AddressGroup, Identity, SessionKey, Time};
 use tavern_wire::error::Refusal;
 
 impl Shard {
+    /// Begins a hello, unless the node takes no more of them now. API keys have no limit.
+    pub fn admit(
+        &self,
+        now: Time,
+        identity: Option<&Identity>,
+    ) -> Result<Option<Arc<AdmittedHello>>, Refusal> {
+        match identity.is_some_and(|identity| identity.unlimited) {
+            true => Ok(None),
+            false => self.core.node.admission.admit(now).map(Some),
+        }
+    }
+
     /// Opens a session, with or without a connection. Refused when its user has too many.
     pub fn open_session(
         &mut self,

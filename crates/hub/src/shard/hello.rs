@@ -3,6 +3,7 @@
 
 use super::Shard;
 use super::connections::snapshot;
+use crate::connection::EventFormat;
 use crate::core::command::{Caller, CommandEnd, CommandResult, CommandWait, refuse, run_again};
 use crate::core::hello::{BegunHello, Resumption, attach, keep_or_open, write_hello};
 use crate::core::listener::ListenerId;
@@ -28,6 +29,10 @@ impl Shard {
                 (None, None) => return refuse(Code::Unauthenticated, "hello needs a token"),
             },
         };
+        // A connection that has a session only renews it.
+        if own.is_none() && caller.admitted.is_none() && caller.link.format != EventFormat::Gateway {
+            caller.admitted = self.admit(self.core.now, Some(&identity))?;
+        }
         if let Some((key, _)) = hello.session.as_deref().and_then(read_session)
             && key.shard(self.core.node.settings.shards) != self.core.index
         {

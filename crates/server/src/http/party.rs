@@ -207,6 +207,7 @@ pub async fn ping(connection: &HttpConnection, parts: &Parts) -> Result<HttpResp
         cursor,
         timeout_ms,
         address: request::address_of(parts),
+        admitted: None,
     };
     let input = HttpPoll { poll, counted: None, answer: reply };
     put(api, shard, ShardInput::Poll(Box::new(input)))?;

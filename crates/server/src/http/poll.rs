@@ -97,6 +97,7 @@ fn admit(
         cursor: poll.cursor,
         timeout_ms: poll.timeout_ms.unwrap_or(limits::POLL_PARK_MS),
         address: request::address_of(parts),
+        admitted: None,
     };
     Ok(PollOnSocket { poll, shard, page, counted })
 }

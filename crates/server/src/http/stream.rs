@@ -130,6 +130,7 @@ async fn open(connection: &Arc<HttpConnection>, parts: &Parts) -> Result<EventSt
     let hello = json::hello_command(secret, seq);
     let request = HttpStream {
         session,
+        admitted: None,
         hello,
         identity,
         address,

@@ -207,7 +207,7 @@ impl NodeMetrics {
         let registry = &node.registry;
         let bus = node.bus_interests.bus().map(|bus| bus.counts()).unwrap_or_default();
         let store_up = self.health.is_store_up();
-        let more: [(&'static str, MetricKind, &'static str, u64); 11] = [
+        let more: [(&'static str, MetricKind, &'static str, u64); 13] = [
             (
                 "tavern_store_up",
                 MetricKind::Gauge,
@@ -240,6 +240,18 @@ impl NodeMetrics {
                 MetricKind::Counter,
                 "Connections accepted",
                 connections.accepted.load(Ordering::Relaxed),
+            ),
+            (
+                "tavern_hellos_in_progress",
+                MetricKind::Gauge,
+                "Clients that are connecting or resuming",
+                node.admission.in_progress() as u64,
+            ),
+            (
+                "tavern_hellos_refused_total",
+                MetricKind::Counter,
+                "Clients that were asked to connect or resume later, because too many did",
+                node.admission.refused(),
             ),
             (
                 "tavern_channels",

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 use tavern_domain::trace::TraceContext;
 use tavern_domain::{AddressGroup, ClientId, HistoryPosition, HistoryStamp, Identity, SessionKey};
 use tavern_hub::PackedSession;
+use tavern_hub::node::admission::AdmittedHello;
 use tavern_hub::{
     AuthorizeAnswer, AuthorizeQuery, CloseReason, LinkId, ServiceCommand, ShardEvent, ShardMessage,
     read_session,
@@ -200,10 +201,14 @@ pub struct SessionPoll {
     pub address: Option<AddressGroup>,
     pub cursor: Option<u64>,
     pub timeout_ms: u64,
+    /// Its session is not here, and its hello is in progress.
+    pub admitted: Option<Arc<AdmittedHello>>,
 }
 
 pub struct HttpStream {
     pub session: Option<SessionName>,
+    /// Its hello is in progress.
+    pub admitted: Option<Arc<AdmittedHello>>,
     /// The hello that it stands for.
     pub hello: ParsedCommand<'static>,
     pub identity: Option<Identity>,

@@ -21,14 +21,21 @@ pub enum PollStart {
 }
 
 /// Finds or opens the session of a poll, and parks it there if there is nothing to answer.
-pub fn start(state: &mut ShardState, link: LinkId, poll: SessionPoll) -> PollStart {
+pub fn start(state: &mut ShardState, link: LinkId, mut poll: SessionPoll) -> PollStart {
     let (name, identity) = (poll.session.as_ref(), poll.identity.as_ref());
+    let is_here = name.is_some_and(|name| state.hub.core.find_session(name.key).is_some());
+    if !is_here && poll.admitted.is_none() {
+        poll.admitted = match state.hub.admit(state.now, identity) {
+            Ok(admitted) => admitted,
+            Err(refusal) => return PollStart::Refused(refusal),
+        };
+    }
     match name.map(|name| state.look_up(name, identity, false, link)) {
         Some(LookupResult::Wait) => return PollStart::Seeking(poll),
         Some(LookupResult::Ended) => return PollStart::Refused(session_ended()),
         _ => {}
     }
-    let SessionPoll { session, named, identity, address, cursor, timeout_ms } = poll;
+    let SessionPoll { session, named, identity, address, cursor, timeout_ms, admitted: _admitted } = poll;
     let session = session.map(|name| name.key);
     let outcome = match session {
         Some(key) => state.hub.poll(state.now, key, identity.as_ref(), link, cursor, timeout_ms),

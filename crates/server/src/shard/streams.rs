@@ -21,8 +21,18 @@ pub fn open(state: &mut ShardState, request: HttpStream) {
     begin(state, link, request);
 }
 
-pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
+pub fn begin(state: &mut ShardState, id: LinkId, mut request: HttpStream) {
     let (name, identity) = (request.session.as_ref(), request.identity.as_ref());
+    if request.admitted.is_none() {
+        request.admitted = match state.hub.admit(state.now, identity) {
+            Ok(admitted) => admitted,
+            Err(refusal) => {
+                state.links.retire(id);
+                let _ = request.started.send(Err(refusal));
+                return;
+            }
+        };
+    }
     match name.map(|name| state.look_up(name, identity, false, id)) {
         Some(LookupResult::Wait) => {
             return state.links.put(id, LinkTarget::Seeking(Box::new(WaitingForSession::Stream(request))));
@@ -36,6 +46,7 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
     }
     let HttpStream {
         session,
+        admitted,
         hello,
         identity,
         address,
@@ -57,6 +68,7 @@ pub fn begin(state: &mut ShardState, id: LinkId, request: HttpStream) {
     };
     let mut caller = Caller::new(Link { id, format: EventFormat::Sse }, Some(identity)).from_address(address);
     caller.looked_up = true;
+    caller.admitted = admitted;
     let mut since = since.into_iter();
     let subscribe = |channel| json::subscribe_command(channel, last, since.next());
     let subscriptions = std::iter::once(hello).chain(channels.into_iter().map(subscribe)).collect();
