@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run audit check test test-all nightly test-clients cluster bench bench-guard bench-quick bench-presence bench-cluster bench-events bench-local bench-sql bench-appends bench-buses fmt fuzz sim mutants openapi planted-faults journeys docs dist dist-clients reference torture torture-events torture-local torture-parties torture-sql truth bench-parties bench-history install clean
+.PHONY: help setup run audit check test test-all nightly test-clients cluster bench bench-guard bench-quick bench-presence bench-cluster bench-events bench-local bench-sql bench-appends bench-buses fmt fuzz sim storm many-nodes mutants openapi planted-faults journeys docs dist dist-clients reference torture torture-events torture-local torture-parties torture-sql truth bench-parties bench-history install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -131,6 +131,14 @@ torture-parties: ## race concurrent party commands on two servers, 1,000 times e
 
 torture-sql: ## kill servers, connections of applications and Postgres 500 times while applications publish from SQL; KILLS sets the number
 	TAVERN_SQL_KILLS=$${KILLS:-500} scripts/test -- tests/cluster/test_sql_kills.py -rP
+
+many-nodes: ## twenty real servers on each combination of engines: 2,000 clients, a rolling restart, a kill; ARGS go to scripts/many-nodes
+	@scripts/setup all && cargo build --release --locked -p tavern
+	@TAVERN_BIN="$${TAVERN_BIN:-$${CARGO_TARGET_DIR:-target}/release/tavern}" target/venv/bin/python scripts/many-nodes $(ARGS)
+
+storm: ## clients that all connect to one server at once, while others exchange messages; ARGS go to scripts/storm
+	@scripts/setup && cargo build --release --locked -p tavern
+	@TAVERN_BIN="$${TAVERN_BIN:-$${CARGO_TARGET_DIR:-target}/release/tavern}" target/venv/bin/python scripts/storm $(ARGS)
 
 truth: ## how true is presence? Tavern beside Radar, Socket.IO and others, with cut cables and killed servers; writes bench/TRUTH.md
 	@scripts/truth $(ARGS)

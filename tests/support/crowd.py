@@ -122,6 +122,11 @@ class CrowdClient:
         except websockets.exceptions.ConnectionClosed:
             # This server is stopping too: try the next.
             return await self.reconnect()
+        if reply.get("error", {}).get("code") in ("gone", "unavailable"):
+            # The session has just left this server, or too many clients connect: again, as every client does.
+            await self.socket.close()
+            await asyncio.sleep(max(0.05, reply["error"].get("retry_after_ms", 0) / 1000))
+            return await self.reconnect()
         self.moves += 1
         self.log.append((round(began, 2), hello["node"], self.seq))
         self.longest = max(self.longest, time.monotonic() - began)

@@ -108,3 +108,29 @@ def test_the_comparison_with_centrifugo_is_what_was_measured(label, case):
     assert agrees(row["messages per second"], measured(case, "messages/s")), row
     processor = re.match(r"[\d.]+", row["CPU time per million"])[0]
     assert agrees(processor, measured(case, "server cpu, s per million")), row
+
+
+CPU = "server cpu, s per million"
+
+
+@pytest.mark.parametrize("label,case,figure", [
+    ("idle WebSocket with its session and user", *IDLE),
+    ("idle Redis connection", "10,000 idle Redis connections", "KiB each"),
+    ("waiting long-poll", *POLL),
+    ("presence of a user in a channel, on disk (SQLite)", "100,000 presences, 1,000 channels; SQLite", "bytes each"),
+    ("idle subscription to topics", "10000 idle subscriptions to 100 topics for 20 s", "bytes each"),
+    ("message to one of many WebSockets, when there is much traffic", "WebSocket 1→1,000, 256 B, saturated", "cpu/M"),
+    ("message to a WebSocket that gets one message at a time", "WebSocket 1→1,000, 256 B, 20 msg/s", "cpu/M"),
+    ("message to a waiting long-poll", "long-poll 1→1,000, 256 B, 20 msg/s", "cpu/M"),
+    ("publish, without history", "publish without history, pipelined", CPU),
+    ("publish, with history on SQLite", "publish on SQLite; durable, pipelined", CPU),
+    ("presence change on SQLite", "50 connections, 16 in flight, one watcher; SQLite, durable", "server cpu per change, µs"),
+    ("presence change on Redis", "50 connections, 16 in flight, one watcher; Redis", "server cpu per change, µs"),
+    ("presence change on Postgres", "50 connections, 16 in flight, one watcher; Postgres", "server cpu per change, µs"),
+    ("party command on SQLite", "commands of 1,000 hosts at once, on SQLite; durable", "server cpu for one, µs"),
+    ("event accepted on SQLite, in lists of 50", "accepted from 16 publishers, in lists of 50; durable", "server cpu, s per million events"),
+    ("event accepted on SQLite, one by one", "accepted from 16 publishers, one by one; durable", "server cpu, s per million events"),
+])
+def test_the_costs_of_the_capacity_page_are_what_was_measured(label, case, figure):
+    row = next(row for row in table("docs/operate/capacity.md", "each") if row["what"] == label)
+    assert agrees(re.match(r"[\d.,]+", row["each"])[0], measured(case, figure)), f"{row}, measured: {measured(case, figure)}"
