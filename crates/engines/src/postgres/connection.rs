@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Row};
@@ -21,6 +22,8 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
 pub(crate) struct PostgresConnection {
     pub client: Client,
     prepared: RefCell<HashMap<&'static str, tokio_postgres::Statement>>,
+    /// The log of topics is known to be durable up to here.
+    pub durable_log: Mutex<u64>,
     driver: JoinHandle<()>,
 }
 
@@ -56,7 +59,7 @@ impl PostgresConnection {
         notices: Arc<Notices>,
     ) -> Result<PostgresConnection, PostgresError> {
         let (client, driver) = connect(address, tls, notices).await?;
-        Ok(PostgresConnection { client, prepared: RefCell::default(), driver })
+        Ok(PostgresConnection { client, prepared: RefCell::default(), durable_log: Mutex::default(), driver })
     }
 
     /// Sends all of them at once; returns the rows that each of them found, or the first error.

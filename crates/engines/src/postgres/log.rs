@@ -1,12 +1,13 @@
 //! The log of topics: the tables `events`, `event_log`, `topics` and `event_ids`. Must hold: a transaction that appends or
-//! trims holds the one row of `event_log` until COMMIT, so positions become visible in order and no reader skips one.
+//! trims holds the one row of `event_log` until COMMIT, so positions become visible in order and no reader skips one; a commit
+//! that only appends holds it no longer, although it is not on disk then: it is answered, and read by others, when it is.
 
 use super::connection::{PostgresConnection, Statement};
 use super::error::PostgresError;
 use super::value::{get as column, number, read_number, read_time, text, text_or_none, time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tavern_store::{LogEnds, LogEntry, LogPage, Page, TopicPage, Trim, limits};
+use tavern_store::{Commit, LogEnds, LogEntry, LogPage, Page, TopicPage, Trim, limits};
 use tokio_postgres::Row;
 
 /// What a batch needs of the log: counts of topics, and ids for deduplication.
@@ -24,6 +25,43 @@ pub(super) struct LogChanges {
     ids: BTreeMap<(Arc<str>, Arc<str>), (u64, u64)>,
     added: Vec<LogEntry>,
     trim: Option<Trim>,
+}
+
+/// Returns when everything that is visible is as durable as commits are on this server: on disk, and on standbys if commits wait
+/// for them. Writes only if something may be missing there: a commit that writes something waits for all before it.
+const FLUSH: &str = "SELECT pg_logical_emit_message(true, 'tavern', '') WHERE pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()
+    OR current_setting('synchronous_standby_names') <> ''";
+
+/// Whether all of them only append. Other rows are read without a look at what is durable.
+pub(super) fn only_append(commits: &[&Commit]) -> bool {
+    commits.iter().all(|commit| {
+        let Commit { writer: _, expects: _, appends, erases: _, .. } = commit;
+        let Commit { node, puts, deletes, raises, seen, deadlines, takes, restores, trim, .. } = commit;
+        let Commit { freed_messages, inbox_messages, history_clears, history, .. } = commit;
+        !appends.is_empty()
+            && (node.is_none() && trim.is_none() && restores.is_empty())
+            && (puts.is_empty() && deletes.is_empty() && raises.is_empty() && seen.is_empty())
+            && (deadlines.is_empty() && takes.is_empty() && history_clears.is_empty() && history.is_empty())
+            && (freed_messages.is_empty() && inbox_messages.is_empty())
+    })
+}
+
+/// The end of a transaction that only appends: it is visible, and its locks are free, before it is on disk, so that other
+/// writers do not wait for the disk one after the other. The last statement waits for it.
+pub(super) fn commit_and_flush() -> [Statement<'static>; 3] {
+    ["SET LOCAL synchronous_commit = off", "COMMIT", FLUSH].map(Statement::new)
+}
+
+/// Waits until what was read up to this position cannot be lost any more. A client that was told of an event that is lost
+/// would take the next one, which has its number, for the same.
+async fn wait_until_durable(connection: &PostgresConnection, head: u64) -> Result<(), PostgresError> {
+    // Many who read the same event together wait once.
+    let mut durable = connection.durable_log.lock().await;
+    if head > *durable {
+        connection.one(Statement::new(FLUSH)).await?;
+        *durable = head;
+    }
+    Ok(())
 }
 
 pub(super) fn lock() -> Statement<'static> {
@@ -184,8 +222,10 @@ pub(super) async fn page(
     let begin = Statement::new("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
     let found =
         connection.run(vec![begin, Statement::new(ENDS), statement, Statement::new("COMMIT")]).await?;
+    let log = ends(&found[1])?;
+    wait_until_durable(connection, log.head).await?;
     let page = Page::fill(limit, |entry: &LogEntry| entry.body.len(), found[2].iter().map(read))?;
-    Ok(LogPage { log: ends(&found[1])?, page })
+    Ok(LogPage { log, page })
 }
 
 fn read(row: &Row) -> Result<LogEntry, PostgresError> {
@@ -217,6 +257,8 @@ pub(super) async fn topics(
     let begin = Statement::new("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
     let found =
         connection.run(vec![begin, Statement::new(ENDS), statement, Statement::new("COMMIT")]).await?;
+    let log = ends(&found[1])?;
+    wait_until_durable(connection, log.head).await?;
     let counts = found[2].iter().map(|row| Ok::<_, PostgresError>((text(row, 0)?, read_number(row, 1)?)));
-    Ok(TopicPage { log: ends(&found[1])?, page: Page::fill(limit, |_| 64, counts)? })
+    Ok(TopicPage { log, page: Page::fill(limit, |_| 64, counts)? })
 }

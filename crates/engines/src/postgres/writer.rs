@@ -5,6 +5,7 @@
 use super::connection::{PostgresConnection, Statement};
 use super::error::PostgresError;
 use super::locks::LockSet;
+use super::log;
 use super::tables::PostgresTables;
 use super::value::{get, number, read_number, read_time, time};
 use std::sync::Arc;
@@ -136,7 +137,11 @@ impl PostgresWriter<'_> {
         }
         let mut statements = tables.changes();
         statements.push(self.store_clock(clock));
-        statements.push(Statement::new("COMMIT"));
+        if log::only_append(commits) {
+            statements.extend(log::commit_and_flush());
+        } else {
+            statements.push(Statement::new("COMMIT"));
+        }
         // When one of them fails, the COMMIT after it does nothing.
         self.connection.run(statements).await?;
         Ok(outcomes)

@@ -1,12 +1,13 @@
 //! The log of topics on Postgres: thousands of transactions of several stores race, and a reader with a cursor skips none
-//! of their events.
+//! of their events; an event is read by nobody before it is durable.
 
 use crate::fixture::*;
 use crate::postgres_server;
+use crate::table_reader::*;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tavern_store::{Append, Commit, Found, LogEntry, NewInboxMessage, Read, Work};
 
 const STORES: usize = 6;
@@ -99,4 +100,50 @@ fn a_batch_of_many_commits_appends_in_their_order() {
     let Found::Log(stretch) = client.read(read(&["own0"], 0, 1000)).unwrap() else { unreachable!() };
     let counts: Vec<u64> = stretch.page.rows.iter().map(|entry| entry.count).collect();
     assert!(counts.iter().copied().eq(1..=300), "{counts:?}");
+}
+
+#[test]
+fn an_append_that_waits_to_be_durable_holds_no_lock_and_is_not_read() {
+    let server = postgres_server::Server::start();
+    let url = server.fresh();
+    let (writer, other) = (open(&url).unwrap(), open(&url).unwrap());
+    // Its own commits wait for nothing.
+    let table = Reader::new(&url);
+    table.run("SET synchronous_commit = off");
+    let set_standby = |sql: &str| {
+        table.run(&format!("ALTER SYSTEM {sql}"));
+        table.run("SELECT pg_reload_conf()");
+    };
+    let until_waiting = |sessions: i64| {
+        let begin = Instant::now();
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%emit_message%'";
+        while table.number(sql) < sessions {
+            assert!(begin.elapsed() < PATIENCE, "no commit waits for the standby");
+        }
+    };
+    let event = || Append { topic: "all".into(), id: None, body: Arc::from(*b"x") };
+    let append = || writer.commit(Commit { appends: vec![event()], ..Commit::default() }).unwrap();
+    append();
+    let (answered, is_over) = (AtomicUsize::new(1), AtomicBool::new(false));
+    thread::scope(|scope| {
+        set_standby("SET synchronous_standby_names = 'none_is_there'");
+        let writing = scope.spawn(|| {
+            // The setting takes effect a moment later.
+            while !is_over.load(Ordering::SeqCst) {
+                append();
+                answered.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        until_waiting(1);
+        let visible = table.number("SELECT head FROM event_log");
+        assert_eq!(visible as usize, answered.load(Ordering::SeqCst) + 1, "visible, and not answered");
+        table.run("SELECT FROM event_log FOR UPDATE NOWAIT");
+        let reading = scope.spawn(|| other.read(read(&[], 0, 500)).unwrap());
+        until_waiting(2);
+        assert!(!reading.is_finished() && !writing.is_finished());
+        is_over.store(true, Ordering::SeqCst);
+        set_standby("RESET synchronous_standby_names");
+        let Found::Log(found) = reading.join().unwrap() else { unreachable!() };
+        assert_eq!(found.log.head as i64, visible);
+    });
 }
