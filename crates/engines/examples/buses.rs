@@ -1,9 +1,10 @@
-//! Measures a bus between three nodes in this process: messages a second, latency at a steady rate, processor time of nodes
+//! Measures a bus between nodes in this process: messages a second, latency at a steady rate, processor time of nodes
 //! and server.
 //!
-//!     cargo run --example buses -- URL [PID of the server and its children …]
+//!     cargo run --release --example buses -- URL [PID of the server] [NODES]
 //!
-//! Node 1 publishes, nodes 2 and 3 have subscribed to all 100 subjects. Each message is 256 bytes.
+//! Two of the nodes (3) have subscribed to all 100 subjects. One of the others publishes as fast as it can, then all others
+//! publish in turn at the steady rate. Each message is 256 bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -66,6 +67,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let url = arguments.next().expect("the address of a bus");
     let server = arguments.next();
+    let nodes: usize = arguments.next().map_or(3, |text| text.parse().expect("a number of nodes"));
     let began = Instant::now();
     let open = |name: &str| {
         let node = Arc::new(Node {
@@ -85,8 +87,9 @@ fn main() {
         (bus, node)
     };
     let subject = |n: u64| Subject::new("measured", "room", (n % SUBJECTS).to_string().as_bytes()).unwrap();
-    let (sender, _) = open("one");
-    let listeners = [open("two"), open("three")];
+    let listeners = [open("listener-1"), open("listener-2")];
+    let names: Vec<String> = (2..nodes).map(|n| format!("sender-{n}")).collect();
+    let senders: Vec<_> = names.iter().map(|name| open(name)).collect();
     for (bus, node) in &listeners {
         let interests: Vec<Interest> = (0..SUBJECTS).map(|n| subject(n).into()).collect();
         bus.subscribe(interests, Ticket(1));
@@ -94,10 +97,10 @@ fn main() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    let message = |n: u64| {
+    let message = |n: u64, sender: usize| {
         let mut payload = vec![b'x'; 256];
         payload[..8].copy_from_slice(&(began.elapsed().as_micros() as u64).to_le_bytes());
-        let from = Writer::new("one", Epoch(1));
+        let from = Writer::new(&names[sender], Epoch(1));
         BusPacket { subject: subject(n), from, n, header: Arc::from([]), payload: payload.into() }
     };
     let used = || (cpu("self"), server.as_deref().map_or(0.0, cpu_of_server));
@@ -111,10 +114,10 @@ fn main() {
 
     let (before, start) = (used(), Instant::now());
     for part in 0..BURST / 100 {
-        while sender.is_full() {
+        while senders[0].0.is_full() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        sender.publish((part * 100..part * 100 + 100).map(message).collect());
+        senders[0].0.publish((part * 100..part * 100 + 100).map(|n| message(n, 0)).collect());
     }
     until(BURST);
     let (seconds, after) = (start.elapsed().as_secs_f64(), used());
@@ -131,7 +134,10 @@ fn main() {
     let mut sent = 0;
     while start.elapsed() < STEADY {
         let due = start.elapsed().as_micros() as u64 * RATE / 1_000_000;
-        (sent..due).for_each(|n| sender.publish(vec![message(n)]));
+        for n in sent..due {
+            let at = (n % senders.len() as u64) as usize;
+            senders[at].0.publish(vec![message(n, at)]);
+        }
         sent = due.max(sent);
         std::thread::sleep(Duration::from_micros(200));
     }
