@@ -17,7 +17,7 @@ from . import rules
 from .command import Command, RestoreCommand
 from .emitter import report
 from .errors import CLOSED, FAILED, SUPERSEDED, TIMEOUT, UNKNOWN_OUTCOME, LinkLost, LinkRefused, TavernError
-from .log import trace
+from .log import LOGGER, trace
 from .transports import TRANSPORTS, SUPERSEDED_CODE, Credential, Frame, Transport, Ticket, encode
 from .settings import Settings, TokenSource, remaining
 
@@ -66,6 +66,7 @@ class Session:
         self._worked: set[str] = set()
         # The transport in use stands in for the first one, which has worked before.
         self._stands_in = False
+        self._warned = False
         self._closing_ms: int | None = None
         self._leaving = False
         self._own: collections.deque[str] = collections.deque(maxlen=OWN_IDS)
@@ -278,6 +279,10 @@ class Session:
                 raise
             if link is not None:
                 await self._close(link)
+            if not self._warned:
+                # Once until the next success: without it, nobody would see why nothing happens.
+                LOGGER.warning("tavern: %s; the client keeps trying", why)
+            self._warned = True
             trace("not connected", why)
             self.last_failure = why
             self._on_change("trying", {"why": why})
@@ -298,7 +303,7 @@ class Session:
         self.ticket.session = hello["session"]
         if not resumed:
             self.ticket.seq = self._acked = 0
-        self._had_session, self._fresh, self._refusals = True, False, 0
+        self._had_session, self._fresh, self._refusals, self._warned = True, False, 0, False
         preferred = self.settings.transports[0]
         self._stands_in = link.name not in self._worked and link.name != preferred and preferred in self._worked
         self._worked.add(link.name)

@@ -65,6 +65,15 @@ async def test_without_a_hello_in_time_the_next_transport_is_tried(monkeypatch):
 
 
 @async_test
+async def test_a_server_that_hangs_is_left_for_the_next_one():
+    hanging = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{hanging.sockets[0].getsockname()[1]}"
+    async with FakeServer() as server, Tavern([url, server.url], user="ann", transports=["websocket"], connect_timeout=0.1) as tavern:
+        assert tavern.state == "open"
+    hanging.close()
+
+
+@async_test
 async def test_a_stand_in_is_left_for_the_preferred_transport(monkeypatch):
     monkeypatch.setattr(session, "STAND_IN_S", 0.05)
     opened = []
@@ -136,6 +145,16 @@ async def test_what_is_logged_has_no_secrets(caplog):
     for shown in ("state open", "dial websocket", "grüß dich", '"op": "publish"'):
         assert shown in caplog.text, shown
     assert "secret" not in caplog.text
+
+
+@async_test
+async def test_a_server_that_does_not_answer_is_a_warning_once(caplog):
+    tavern = Tavern("http://127.0.0.1:9", user="ann")
+    tavern._session.settings.backoff.rand = lambda: 0.1
+    with pytest.raises(TavernError, match="cannot reach 127.0.0.1:9"):
+        await tavern.connect(0.5)
+    (warned,) = [record for record in caplog.records if record.name == "tavern_client"]
+    assert warned.levelname == "WARNING" and "cannot reach 127.0.0.1:9" in warned.message and "keeps trying" in warned.message
 
 
 def test_what_does_not_exist_is_refused():

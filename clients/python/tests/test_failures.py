@@ -92,6 +92,28 @@ def test_when_a_part_of_the_client_fails_every_call_ends(part):
     asyncio.run(run())
 
 
+def test_when_leaving_a_stand_in_fails_every_call_ends(monkeypatch):
+    async def run():
+        breaks = asyncio.Event()
+
+        async def prefer(_):
+            await breaks.wait()
+            fail()
+
+        monkeypatch.setattr(Session, "_prefer", prefer)
+        async with FakeServer() as server:
+            server.replies["who"] = None
+            tavern = Tavern(server.url, user="ann")
+            await tavern.connect()
+
+            async def broken():
+                breaks.set()
+
+            await every_call_fails(tavern, broken)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("name", ["sse", "poll"])
 def test_when_a_reader_over_http_fails_every_call_ends(name, monkeypatch):
     async def run():
