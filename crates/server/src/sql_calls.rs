@@ -1,7 +1,7 @@
 //! Moves what applications publish from SQL: messages into history and to subscribers, events into the log of topics. One
 //! server of the cluster does it; the others stand by.
-//! Must hold: calls are done in their order; a call is removed from the queue after it is stored, or before it is delivered
-//! to a channel without history; what is done again after a failure is recognised by its id.
+//! Must hold: calls are done in their order; a call is removed from the queue after it is stored, and before it is delivered
+//! if it is not; what is done again after a failure is recognised by its id.
 
 use crate::config::Config;
 use crate::health::NodeHealth;
@@ -28,6 +28,8 @@ const LINGER: Duration = Duration::from_millis(50);
 /// Between two looks: doubled while nothing is found.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(16);
+/// After a page that was not full, as long as it took at most: more calls then share the cost of the next page.
+const LONGEST_REST: Duration = Duration::from_millis(2);
 /// After a failure.
 const RETRY: Duration = Duration::from_millis(500);
 /// Bytes of messages in one commit.
@@ -67,7 +69,11 @@ impl SqlMover {
             let page = calls.page().await?;
             if !page.is_empty() {
                 calls.wake().await?;
+                let began = Instant::now();
                 self.do_all(&mut calls, &page).await?;
+                if !calls.has_more() {
+                    tokio::time::sleep(began.elapsed().min(LONGEST_REST)).await;
+                }
                 (pause, found_at) = (FIRST_PAUSE, Instant::now());
             } else if calls.is_asleep() {
                 calls.wait().await?;
@@ -137,7 +143,19 @@ impl SqlMover {
             }
             Err(error) => return Err(error).context("cannot store messages"),
         };
-        calls.remove(messages, &[]).await?;
+        // What is delivered again has its old offset, and is dropped. Without history it would arrive twice.
+        let removes_first = is_stored.contains(&false);
+        if removes_first {
+            calls.remove(messages, &[]).await?;
+        }
+        self.deliver(messages, &is_stored, stamps).await;
+        if !removes_first {
+            calls.remove(messages, &[]).await?;
+        }
+        Ok(())
+    }
+
+    async fn deliver(&self, messages: &[&SqlCall], is_stored: &[bool], stamps: Vec<HistoryStamp>) {
         let mut stamps = stamps.into_iter();
         for (call, is_stored) in messages.iter().zip(is_stored) {
             while self.shards.queue(SHARD).is_full() {
@@ -145,11 +163,10 @@ impl SqlMover {
             }
             let (answer, _) = oneshot::channel();
             let (channel, data) = (call.name.as_str().into(), call.data.as_bytes().to_vec());
-            let history = if is_stored { stamps.next() } else { None };
+            let history = if *is_stored { stamps.next() } else { None };
             let publish = HttpPublish { channel, data, history, answer };
             self.shards.force(SHARD, ShardInput::Publish(Box::new(publish)));
         }
-        Ok(())
     }
 
     async fn store_history(

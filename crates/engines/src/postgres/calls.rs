@@ -185,6 +185,11 @@ impl SqlCalls {
         Ok(rows.iter().map(call).collect::<Result<_, PostgresError>>()?)
     }
 
+    /// More calls than the last page were there.
+    pub fn has_more(&self) -> bool {
+        self.has_more || !self.backlog.is_empty()
+    }
+
     /// The first rows of what the last look could not see.
     async fn look(&mut self, sql: &Statement, most: i64) -> Result<Vec<Row>, PostgresError> {
         // The snapshot is taken first: what commits between the two statements is seen twice, and not missed.
