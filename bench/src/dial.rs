@@ -10,6 +10,7 @@ use anyhow::{Context, bail, ensure};
 use socket2::{Domain, Protocol as IpProtocol, Socket, Type};
 
 use crate::frame::{self, PollRequest};
+use crate::pusher;
 use crate::scan::{self, HttpAnswer};
 use crate::target::{Protocol, Target};
 
@@ -48,6 +49,8 @@ impl<'a> Dialer<'a> {
             Protocol::Nats => nats(&mut wire, channel).map(|()| None),
             Protocol::WebSocket => self.websocket(&mut wire, name, channel).map(|()| None),
             Protocol::Poll => self.poll(&mut wire, name, channel).map(Some),
+            Protocol::Pusher => self.pusher(&mut wire, channel).map(|()| None),
+            Protocol::PusherApi => Ok(None),
         }
         .with_context(|| format!("{} did not greet as expected", self.target))?;
         wire.stream.set_nonblocking(true)?;
@@ -92,16 +95,7 @@ impl<'a> Dialer<'a> {
     }
 
     fn websocket(&self, wire: &mut Wire, name: &str, channel: Option<&str>) -> anyhow::Result<()> {
-        let request = format!(
-            "GET /v1/connect{} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGF2ZXJuLWJlbmNoLTE2Yg==\r\n\r\n",
-            self.query(name),
-            self.target.authority
-        );
-        wire.send(request.as_bytes())?;
-        let status = wire.line()?;
-        ensure!(status.starts_with(b"HTTP/1.1 101"), "no WebSocket: {}", scan::quote(&status));
-        while !wire.line()?.is_empty() {}
+        self.upgrade(wire, &format!("/v1/connect{}", self.query(name)))?;
         let hello = wire.text_frame()?;
         ensure!(memchr::memmem::find(&hello, br#""ok":"#).is_some(), "no hello: {}", scan::quote(&hello));
         if let Some(channel) = channel {
@@ -109,6 +103,38 @@ impl<'a> Dialer<'a> {
             wire.send(&frame::masked(frame::TEXT, command.as_bytes()))?;
             let reply = wire.text_frame()?;
             ensure!(memchr::memmem::find(&reply, br#""ok":"#).is_some(), "refused: {}", scan::quote(&reply));
+        }
+        Ok(())
+    }
+
+    fn upgrade(&self, wire: &mut Wire, path: &str) -> anyhow::Result<()> {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGF2ZXJuLWJlbmNoLTE2Yg==\r\n\r\n",
+            self.target.authority
+        );
+        wire.send(request.as_bytes())?;
+        let status = wire.line()?;
+        ensure!(status.starts_with(b"HTTP/1.1 101"), "no WebSocket: {}", scan::quote(&status));
+        while !wire.line()?.is_empty() {}
+        Ok(())
+    }
+
+    fn pusher(&self, wire: &mut Wire, channel: Option<&str>) -> anyhow::Result<()> {
+        self.upgrade(wire, &format!("/app/{}?protocol=7", pusher::KEY))?;
+        let frame = wire.text_frame()?;
+        let established = memchr::memmem::find(&frame, b"pusher:connection_established");
+        ensure!(established.is_some(), "unexpected frame: {}", scan::quote(&frame));
+        if let Some(channel) = channel {
+            let subscribe = format!(r#"{{"event":"pusher:subscribe","data":{{"channel":"{channel}"}}}}"#);
+            wire.send(&frame::masked(frame::TEXT, subscribe.as_bytes()))?;
+            let mut frame = wire.text_frame()?;
+            // A server may count subscriptions first.
+            if memchr::memmem::find(&frame, b"subscription_count").is_some() {
+                frame = wire.text_frame()?;
+            }
+            let succeeded = memchr::memmem::find(&frame, b"pusher_internal:subscription_succeeded");
+            ensure!(succeeded.is_some(), "refused: {}", scan::quote(&frame));
         }
         Ok(())
     }

@@ -1,38 +1,52 @@
 //! Bytes that the load sends: commands, publishes, WebSocket frames, HTTP requests. Reads nothing.
-//! Must hold: the publishes of one publisher have the same length and differ only in their stamp.
+//! Must hold: the publishes of one publisher have the same length and differ only in their stamp, and in what is signed over it.
 
+use crate::pusher;
 use crate::stamp;
-use crate::target::Protocol;
+use crate::target::{Protocol, Target};
 
 /// One publish, with the place where its stamp goes.
-#[derive(Clone, Debug)]
 pub struct Publish {
     pub bytes: Vec<u8>,
     /// Where the payload begins.
     pub at: usize,
     pub size: usize,
+    /// The bytes are the body of a signed request to this host.
+    signed_for: Option<String>,
 }
 
 impl Publish {
-    pub fn new(protocol: Protocol, channel: &str, size: usize) -> Self {
+    /// To a channel of listeners of this protocol.
+    pub fn new(target: &Target, listeners: Protocol, channel: &str, size: usize) -> Self {
         let payload = stamp::blank(size);
-        let (mut bytes, tail): (Vec<u8>, &[u8]) = match protocol {
+        let (mut bytes, tail): (Vec<u8>, &[u8]) = match target.protocol {
             Protocol::Redis => (
                 format!("*3\r\n$7\r\nPUBLISH\r\n${}\r\n{channel}\r\n${size}\r\n", channel.len()).into_bytes(),
                 b"\r\n",
             ),
             Protocol::Nats => (format!("PUB {channel} {size}\r\n").into_bytes(), b"\r\n"),
+            Protocol::WebSocket if listeners == Protocol::Pusher => {
+                let (app, event) = (pusher::APP, pusher::EVENT);
+                let data = format!(r#"{{"event":"{event}","data":"#);
+                let head =
+                    format!(r#"{{"id":1,"op":"publish","channel":"pusher-{app}#{channel}","data":{data}"#);
+                (text_frame(&head, size + 2), b"}}")
+            }
             Protocol::WebSocket | Protocol::Poll => {
                 let head = format!(r#"{{"id":1,"op":"publish","channel":"{channel}","data":"#);
-                let mut bytes = masked_head(TEXT, head.len() + size + 1);
-                bytes.extend_from_slice(head.as_bytes());
-                (bytes, b"}")
+                (text_frame(&head, size + 1), b"}")
+            }
+            Protocol::Pusher | Protocol::PusherApi => {
+                let event = pusher::EVENT;
+                (format!(r#"{{"name":"{event}","channel":"{channel}","data":"#).into_bytes(), b"}")
             }
         };
         let at = bytes.len();
         bytes.extend_from_slice(&payload);
         bytes.extend_from_slice(tail);
-        Self { bytes, at, size }
+        let signs = matches!(target.protocol, Protocol::Pusher | Protocol::PusherApi);
+        let signed_for = signs.then(|| target.authority.clone());
+        Self { bytes, at, size, signed_for }
     }
 
     /// Appends this publish with its stamp.
@@ -40,6 +54,11 @@ impl Publish {
         let start = out.len();
         out.extend_from_slice(&self.bytes);
         stamp.write(&mut out[start + self.at..start + self.at + self.size]);
+        if let Some(authority) = &self.signed_for {
+            let request = pusher::request(authority, &out[start..]);
+            out.truncate(start);
+            out.extend_from_slice(&request);
+        }
     }
 }
 
@@ -50,7 +69,7 @@ pub fn delivery_head(protocol: Protocol, channel: &str, size: usize) -> Option<V
             format!("*3\r\n$7\r\nmessage\r\n${}\r\n{channel}\r\n${size}\r\n", channel.len()).into_bytes(),
         ),
         Protocol::Nats => Some(format!("MSG {channel} {NATS_SID} {size}\r\n").into_bytes()),
-        Protocol::WebSocket | Protocol::Poll => None,
+        Protocol::WebSocket | Protocol::Poll | Protocol::Pusher | Protocol::PusherApi => None,
     }
 }
 
@@ -81,6 +100,13 @@ fn masked_head(opcode: u8, size: usize) -> Vec<u8> {
         }
     }
     out.extend_from_slice(&[0; 4]);
+    out
+}
+
+/// The beginning of a text frame, of which so many bytes follow.
+fn text_frame(head: &str, more: usize) -> Vec<u8> {
+    let mut out = masked_head(TEXT, head.len() + more);
+    out.extend_from_slice(head.as_bytes());
     out
 }
 
@@ -132,10 +158,28 @@ mod tests {
     use super::*;
     use crate::stamp::Stamp;
 
+    fn publish(to: Protocol, listeners: Protocol, channel: &str, size: usize) -> Publish {
+        Publish::new(&Target { protocol: to, authority: "h:1".into() }, listeners, channel, size)
+    }
+
+    #[test]
+    fn pusher_clients_are_published_to_in_two_ways() {
+        let of = |to| {
+            let mut out = Vec::new();
+            publish(to, Protocol::Pusher, "a", 16).append(Stamp { number: 1, at_ns: 0 }, &mut out);
+            String::from_utf8_lossy(&out).into_owned()
+        };
+        let data = r#""00000100000000""#;
+        let message = format!(r#""channel":"pusher-1#a","data":{{"event":"bench","data":{data}}}}}"#);
+        assert!(of(Protocol::WebSocket).ends_with(&message));
+        let body = format!(r#"{{"name":"bench","channel":"a","data":{data}}}"#);
+        assert!(of(Protocol::PusherApi).ends_with(&format!("Content-Length: {}\r\n\r\n{body}", body.len())));
+    }
+
     #[test]
     fn a_publish_is_stamped_in_place() {
         for protocol in [Protocol::Redis, Protocol::Nats, Protocol::WebSocket] {
-            let publish = Publish::new(protocol, "game#A", 256);
+            let publish = publish(protocol, protocol, "game#A", 256);
             let stamp = Stamp { number: 7, at_ns: 9 };
             let mut out = b"before".to_vec();
             publish.append(stamp, &mut out);
@@ -147,16 +191,16 @@ mod tests {
     #[test]
     fn commands_look_as_the_servers_read_them() {
         assert_eq!(redis(&["SUBSCRIBE", "a"]), b"*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\na\r\n");
-        let publish = Publish::new(Protocol::Redis, "ab", 16);
+        let publish = self::publish(Protocol::Redis, Protocol::Redis, "ab", 16);
         assert!(publish.bytes.starts_with(b"*3\r\n$7\r\nPUBLISH\r\n$2\r\nab\r\n$16\r\n\""));
-        let publish = Publish::new(Protocol::Nats, "ab", 16);
+        let publish = self::publish(Protocol::Nats, Protocol::Nats, "ab", 16);
         assert!(publish.bytes.starts_with(b"PUB ab 16\r\n\""));
         assert!(publish.bytes.ends_with(b"\"\r\n"));
     }
 
     #[test]
     fn a_websocket_publish_is_one_masked_text_frame() {
-        let publish = Publish::new(Protocol::WebSocket, "game#A", 256);
+        let publish = publish(Protocol::WebSocket, Protocol::WebSocket, "game#A", 256);
         let size = usize::from(u16::from_be_bytes([publish.bytes[2], publish.bytes[3]]));
         assert_eq!(publish.bytes[..2], [0x81, 0xfe]);
         assert_eq!(publish.bytes.len(), 8 + size);

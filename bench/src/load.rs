@@ -102,10 +102,11 @@ impl Load {
         Ok(())
     }
 
-    /// The name of a channel: within Tavern's grammar, or NATS's.
+    /// The name of a channel: within Tavern's grammar, or that of NATS or Pusher.
     pub fn channel(&self, index: usize) -> String {
         match self.target.protocol {
             Protocol::Nats => format!("bench.{}.{index}", self.tag),
+            Protocol::Pusher => format!("bench-{}-{index}", self.tag),
             _ => format!("bench#{}#{index}", self.tag),
         }
     }

@@ -13,7 +13,7 @@ use crate::target::Target;
 /// Load a running server and report the results.
 #[derive(Debug, clap::Args)]
 pub struct LoadArgs {
-    /// The server: redis://H:P, ws://H:P, nats://H:P, or http://H:P for long-polls
+    /// The server: redis://H:P, ws://H:P, nats://H:P, http://H:P for long-polls, or pusher://H:P
     #[arg(long, default_value = "redis://127.0.0.1:7401")]
     target: Target,
     /// Publish to another address than that of the subscribers

@@ -1,5 +1,5 @@
 //! The program `tavern-bench`: loads servers of messages, compares Tavern with its peers, and measures each feature by itself.
-//! Speaks the Redis protocol, NATS, the JSON protocol over WebSocket and the long-poll, each only as far as
+//! Speaks the Redis protocol, NATS, the JSON protocol over WebSocket, the long-poll and the Pusher protocol, each only as far as
 //! publishing and listening need. Knows no rule of Tavern, links none of its crates and is linked into none, so that
 //! a figure measured here is a figure any client would see.
 //! Must hold: the same workload is the same bytes in the same batches for every server; one thread makes the
@@ -21,6 +21,7 @@ mod parties;
 mod presence;
 mod process;
 mod publisher;
+mod pusher;
 mod report;
 mod run;
 mod scan;

@@ -105,6 +105,7 @@ impl Publisher {
                 Protocol::Redis => scan::redis_replies(bytes)?,
                 Protocol::Nats => scan::nats_replies(bytes)?,
                 Protocol::WebSocket | Protocol::Poll => scan::websocket_replies(bytes)?,
+                Protocol::Pusher | Protocol::PusherApi => scan::api_replies(bytes)?,
             };
             self.carry.clear();
             self.carry.extend_from_slice(&bytes[scanned.consumed..]);

@@ -85,11 +85,20 @@ pub fn websocket_frame(bytes: &[u8]) -> anyhow::Result<Option<(u8, &[u8], usize)
 
 /// Numbered events on a WebSocket.
 pub fn events(bytes: &[u8]) -> anyhow::Result<ScanResult> {
+    counted(bytes, |payload| payload.starts_with(br#"{"seq":"#))
+}
+
+/// Events of a Pusher client, of the name that loads use.
+pub fn pusher_events(bytes: &[u8]) -> anyhow::Result<ScanResult> {
+    counted(bytes, |payload| memmem::find(payload, br#""event":"bench""#).is_some())
+}
+
+fn counted(bytes: &[u8], is_message: impl Fn(&[u8]) -> bool) -> anyhow::Result<ScanResult> {
     let mut scanned = ScanResult::default();
     let (mut first, mut last) = (None, None);
     while let Some((opcode, payload, length)) = websocket_frame(&bytes[scanned.consumed..])? {
         match opcode {
-            frame::TEXT if payload.starts_with(br#"{"seq":"#) => {
+            frame::TEXT if is_message(payload) => {
                 scanned.count += 1;
                 let end = scanned.consumed + length;
                 let range = (end - payload.len(), end);
@@ -159,6 +168,17 @@ pub fn redis_replies(bytes: &[u8]) -> anyhow::Result<ScanResult> {
         scanned.receivers = std::str::from_utf8(&line[1..])?.parse().ok();
         scanned.count += 1;
         scanned.consumed += line.len() + 2;
+    }
+    Ok(scanned)
+}
+
+/// Answers of the HTTP API of Pusher's protocol.
+pub fn api_replies(bytes: &[u8]) -> anyhow::Result<ScanResult> {
+    let mut scanned = ScanResult::default();
+    while let Some(HttpAnswer { head, body, length }) = http_answer(&bytes[scanned.consumed..])? {
+        ensure!(head.starts_with(b"HTTP/1.1 200"), "a publish was refused: {} {}", quote(head), quote(body));
+        scanned.count += 1;
+        scanned.consumed += length;
     }
     Ok(scanned)
 }
@@ -311,6 +331,21 @@ mod tests {
         assert_eq!(Stamp::read(&bytes[scanned.first.unwrap()..]).unwrap().number, 1);
         assert_eq!(Stamp::read(&bytes[scanned.last.unwrap()..]).unwrap().number, 12);
         assert_eq!(scanned.ping.as_deref(), Some(&b"hi"[..]));
+    }
+
+    #[test]
+    fn events_of_pusher_are_counted_and_errors_are_not() {
+        let event = br#"{"event":"bench","channel":"a","data":"000001000000000x"}"#;
+        let bytes = [server_frame(frame::TEXT, event), server_frame(frame::TEXT, event)].concat();
+        let scanned = pusher_events(&bytes).unwrap();
+        assert_eq!((scanned.count, scanned.consumed), (2, bytes.len()));
+        assert_eq!(Stamp::read(&bytes[scanned.last.unwrap()..]).unwrap().number, 1);
+        let error = br#"{"event":"pusher:error","data":{"code":4100,"message":"no"}}"#;
+        assert!(pusher_events(&server_frame(frame::TEXT, error)).is_err());
+        let answers = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}HTTP/1.1 200";
+        let scanned = api_replies(answers).unwrap();
+        assert_eq!((scanned.count, scanned.consumed), (1, answers.len() - 12));
+        assert!(api_replies(b"HTTP/1.1 401 no\r\ncontent-length: 0\r\n\r\n").is_err());
     }
 
     #[test]

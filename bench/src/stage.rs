@@ -156,7 +156,8 @@ impl Stage {
         let mut stream = TcpStream::from_std(line.stream);
         let interest = Interest::READABLE | Interest::WRITABLE;
         self.talkers.registry().register(&mut stream, Token(index), interest)?;
-        let publish = Publish::new(protocol, &load.channel(channel), load.payload);
+        let publish =
+            Publish::new(&load.publish_to, load.target.protocol, &load.channel(channel), load.payload);
         self.publishers.push(Publisher::new(stream, channel, line.rest, protocol, publish));
         Ok(())
     }

@@ -73,6 +73,7 @@ impl Subscriber {
         let scanned = match shape.protocol {
             Protocol::Redis | Protocol::Nats => scan::fixed(bytes, &shape.head, shape.size)?,
             Protocol::WebSocket => scan::events(bytes)?,
+            Protocol::Pusher | Protocol::PusherApi => scan::pusher_events(bytes)?,
             Protocol::Poll => scan::poll_answer(bytes)?,
         };
         self.carry.clear();
@@ -107,7 +108,7 @@ impl Subscriber {
 
     fn pong(&mut self, protocol: Protocol, ping: &[u8]) -> anyhow::Result<()> {
         let bytes = match protocol {
-            Protocol::WebSocket => frame::masked(frame::PONG, ping),
+            Protocol::WebSocket | Protocol::Pusher => frame::masked(frame::PONG, ping),
             _ => b"PONG\r\n".to_vec(),
         };
         write_small(&mut self.stream, &bytes)

@@ -16,6 +16,9 @@ pub enum Protocol {
     Nats,
     /// Long-poll over HTTP. Its publishers use the WebSocket of the same address.
     Poll,
+    /// The WebSocket of a Pusher client. Its publishers use the HTTP API of that protocol.
+    Pusher,
+    PusherApi,
 }
 
 /// A server's address with the protocol to speak there.
@@ -44,6 +47,7 @@ impl Target {
     pub fn publishing(&self) -> Self {
         match self.protocol {
             Protocol::Poll => Self { protocol: Protocol::WebSocket, authority: self.authority.clone() },
+            Protocol::Pusher => Self { protocol: Protocol::PusherApi, authority: self.authority.clone() },
             _ => self.clone(),
         }
     }
@@ -59,7 +63,8 @@ impl FromStr for Target {
             "ws" => Protocol::WebSocket,
             "nats" => Protocol::Nats,
             "http" | "poll" => Protocol::Poll,
-            other => bail!("{other}: expected redis, ws, nats or http (long-poll)"),
+            "pusher" => Protocol::Pusher,
+            other => bail!("{other}: expected redis, ws, nats, pusher or http (long-poll)"),
         };
         let authority = rest.trim_end_matches('/');
         let (host, port) = authority.rsplit_once(':').context("expected HOST:PORT after the scheme")?;
@@ -78,6 +83,8 @@ impl fmt::Display for Target {
             Protocol::WebSocket => "ws",
             Protocol::Nats => "nats",
             Protocol::Poll => "http",
+            Protocol::Pusher => "pusher",
+            Protocol::PusherApi => "pusher-api",
         };
         write!(out, "{scheme}://{}", self.authority)
     }
@@ -94,6 +101,7 @@ mod tests {
             ("ws://localhost:7400/", Protocol::WebSocket),
             ("nats://[::1]:4222", Protocol::Nats),
             ("http://127.0.0.1:7400", Protocol::Poll),
+            ("pusher://127.0.0.1:7400", Protocol::Pusher),
         ] {
             let target: Target = text.parse().unwrap();
             assert_eq!(target.protocol, protocol);
@@ -111,8 +119,10 @@ mod tests {
     }
 
     #[test]
-    fn polls_are_published_to_by_websocket() {
-        let target: Target = "http://127.0.0.1:7400".parse().unwrap();
-        assert_eq!(target.publishing().to_string(), "ws://127.0.0.1:7400");
+    fn some_listeners_are_published_to_by_another_protocol() {
+        let publishing = |text: &str| text.parse::<Target>().unwrap().publishing().to_string();
+        assert_eq!(publishing("http://127.0.0.1:7400"), "ws://127.0.0.1:7400");
+        assert_eq!(publishing("pusher://127.0.0.1:7400"), "pusher-api://127.0.0.1:7400");
+        assert_eq!(publishing("redis://127.0.0.1:7401"), "redis://127.0.0.1:7401");
     }
 }

@@ -75,7 +75,7 @@ pub fn peers(cases: &[Case], samples: Samples, checks: &[Check]) -> Grid {
     }
 }
 
-/// Everything else: WebSocket, shards, long-poll, memory.
+/// Everything else: WebSocket, Pusher clients, shards, long-poll, memory.
 pub fn others(cases: &[Case], samples: Samples, checks: &[Check]) -> Grid {
     let mut rows = Vec::new();
     for case in cases.iter().filter(|case| case.kind != Kind::Redis) {
@@ -123,6 +123,13 @@ fn remarks(case: &Case, samples: Samples) -> Vec<(String, String)> {
         Kind::Poll => {
             add("messages per answer".into(), Peer::Tavern, per_answer, figure);
             add("p99".into(), Peer::Tavern, p99, table::time);
+        }
+        Kind::Pusher => {
+            for peer in &case.peers {
+                add(format!("cpu/M, {}", peer.name()), *peer, cpu, figure);
+                add(format!("deliveries/s, {}", peer.name()), *peer, rate, table::count);
+                add(format!("p99, {}", peer.name()), *peer, p99, table::time);
+            }
         }
         Kind::WebSocket | Kind::Redis => {
             add("deliveries/s".into(), Peer::Tavern, rate, table::count);

@@ -35,6 +35,9 @@ pub struct CompareArgs {
     redis: PathBuf,
     #[arg(long, default_value = "nats-server")]
     nats: PathBuf,
+    /// Sockudo's program, which is left out without it
+    #[arg(long, value_name = "PROGRAM")]
+    sockudo: Option<PathBuf>,
     /// One round of the main workloads, about two minutes; writes no page unless asked
     #[arg(long)]
     quick: bool,
@@ -101,6 +104,7 @@ fn chosen(mut cases: Vec<Case>, args: &CompareArgs) -> Vec<Case> {
     });
     for case in &mut cases {
         let left_out = |peer: &Peer| match peer {
+            Peer::Sockudo => args.sockudo.is_none(),
             Peer::Redis | Peer::Nats => args.without.iter().any(|name| name == peer.name()),
             _ => args.without.iter().any(|name| name == "tavern"),
         };
@@ -121,7 +125,8 @@ fn found(args: &CompareArgs) -> anyhow::Result<Programs> {
     if !args.without.iter().any(|name| name == "tavern") {
         tavern = absolute(&tavern)?;
     }
-    Ok(Programs { tavern, redis: absolute(&args.redis)?, nats: absolute(&args.nats)? })
+    let sockudo = args.sockudo.as_ref().map(absolute).transpose()?;
+    Ok(Programs { tavern, redis: absolute(&args.redis)?, nats: absolute(&args.nats)?, sockudo })
 }
 
 fn versions(cases: &[Case], programs: &Programs) -> anyhow::Result<Vec<(String, String)>> {
@@ -175,10 +180,10 @@ fn once(case: &Case, peer: Peer, programs: &Programs) -> anyhow::Result<LoadResu
     let protocol = match peer {
         Peer::Redis => Protocol::Redis,
         Peer::Nats => Protocol::Nats,
-        Peer::Tavern | Peer::OneShard | Peer::TwoShards => case.protocol,
+        Peer::Tavern | Peer::OneShard | Peer::TwoShards | Peer::Sockudo => case.protocol,
     };
     let target = server.target(protocol);
-    let load = case.load(target.clone(), target.publishing(), server.pid());
+    let load = case.load(target.clone(), case.publishing(&target), server.pid());
     // The cause comes first: its line alone is shown, the full server log stays with the samples.
     run::run(&load, &mut Silent).map_err(|error| anyhow!("{error:#}\nserver log:\n{}", server.log()))
 }
@@ -260,8 +265,12 @@ mod tests {
 
     /// Loads a real server for a moment, if it is installed here.
     fn check(name: &str, peer: Peer, change: fn(&mut Case)) {
-        let programs =
-            Programs { tavern: "".into(), redis: "redis-server".into(), nats: "nats-server".into() };
+        let programs = Programs {
+            tavern: "".into(),
+            redis: "redis-server".into(),
+            nats: "nats-server".into(),
+            sockudo: None,
+        };
         if programs.version(peer).is_none() {
             eprintln!("{} is not installed: not tried", peer.name());
             return;

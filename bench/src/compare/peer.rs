@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use tempfile::TempDir;
 
 use super::plan::Peer;
+use crate::pusher;
 use crate::target::{Protocol, Target};
 
 /// Where the programs are.
@@ -19,6 +20,8 @@ pub struct Programs {
     pub tavern: PathBuf,
     pub redis: PathBuf,
     pub nats: PathBuf,
+    /// None: it is left out.
+    pub sockudo: Option<PathBuf>,
 }
 
 impl Programs {
@@ -27,6 +30,7 @@ impl Programs {
             Peer::Tavern | Peer::OneShard | Peer::TwoShards => &self.tavern,
             Peer::Redis => &self.redis,
             Peer::Nats => &self.nats,
+            Peer::Sockudo => self.sockudo.as_deref().unwrap_or(Path::new("sockudo")),
         }
     }
 
@@ -79,7 +83,8 @@ impl Running {
         let (http, resp) = (free_port()?, free_port()?);
         let mut command = Command::new(programs.of(peer));
         let shards = |threads: u32| {
-            format!("threads = {threads}\n[limits]\nconnections_per_address = {CONNECTIONS}\n")
+            let limits = format!("[limits]\nconnections_per_address = {CONNECTIONS}\n");
+            format!("threads = {threads}\n{limits}{}", pusher::settings())
         };
         match peer {
             Peer::Tavern | Peer::OneShard | Peer::TwoShards => {
@@ -95,9 +100,14 @@ impl Running {
             Peer::Nats => {
                 command.args(["--addr", "127.0.0.1", "--port", &resp.port().to_string()]);
             }
+            Peer::Sockudo => {
+                command.envs(pusher::sockudo_environment(http.port()));
+            }
         }
         let mut running = Self::spawn(command, folder, http, resp)?;
-        running.wait_for(resp)?;
+        if peer != Peer::Sockudo {
+            running.wait_for(resp)?;
+        }
         if !matches!(peer, Peer::Redis | Peer::Nats) {
             running.wait_for(http)?;
         }
@@ -165,7 +175,9 @@ impl Running {
     pub fn target(&self, protocol: Protocol) -> Target {
         match protocol {
             Protocol::Redis | Protocol::Nats => Target::new(protocol, self.resp),
-            Protocol::WebSocket | Protocol::Poll => Target::new(protocol, self.http),
+            Protocol::WebSocket | Protocol::Poll | Protocol::Pusher | Protocol::PusherApi => {
+                Target::new(protocol, self.http)
+            }
         }
     }
 
@@ -234,7 +246,8 @@ mod tests {
     #[test]
     fn a_program_that_ends_at_once_is_reported_with_its_words() {
         let program = PathBuf::from("/bin/false");
-        let programs = Programs { tavern: program.clone(), redis: program.clone(), nats: program };
+        let programs =
+            Programs { tavern: program.clone(), redis: program.clone(), nats: program, sockudo: None };
         let error = Running::start(Peer::Redis, &programs).err().unwrap().to_string();
         assert!(error.contains("ended"), "{error}");
     }
@@ -242,7 +255,8 @@ mod tests {
     #[test]
     fn a_program_that_is_missing_has_no_version() {
         let program = PathBuf::from("/nowhere/at-all");
-        let programs = Programs { tavern: program.clone(), redis: program.clone(), nats: program };
+        let programs =
+            Programs { tavern: program.clone(), redis: program.clone(), nats: program, sockudo: None };
         assert_eq!(programs.version(Peer::Nats), None);
         assert!(Running::start(Peer::Nats, &programs).is_err());
     }

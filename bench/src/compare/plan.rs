@@ -18,6 +18,8 @@ pub enum Peer {
     TwoShards,
     Redis,
     Nats,
+    /// Only where its program is given.
+    Sockudo,
 }
 
 impl Peer {
@@ -28,6 +30,7 @@ impl Peer {
             Self::TwoShards => "two shards",
             Self::Redis => "redis",
             Self::Nats => "nats",
+            Self::Sockudo => "sockudo",
         }
     }
 }
@@ -39,6 +42,8 @@ pub enum Kind {
     /// The Redis protocol, beside the peers.
     Redis,
     WebSocket,
+    /// Clients of Pusher, beside our WebSocket.
+    Pusher,
     Shards,
     /// Memory of idle connections.
     Idle,
@@ -169,6 +174,20 @@ fn websocket_cases(extent: Extent) -> Vec<Case> {
         depth: 1,
         ..base.clone()
     });
+    let pusher = Case { kind: Kind::Pusher, protocol: Protocol::Pusher, ..base.clone() };
+    cases.push(Case {
+        name: "pusher-1x1000".into(),
+        label: "Pusher clients 1→1,000, 256 B, saturated".into(),
+        ..pusher.clone()
+    });
+    cases.push(Case {
+        name: "pusher-1x1000-paced".into(),
+        label: "Pusher clients 1→1,000, 256 B, 20 msg/s".into(),
+        peers: vec![Peer::Tavern, Peer::Sockudo],
+        rate: Some(PACED),
+        depth: 1,
+        ..pusher
+    });
     cases.push(Case {
         name: "poll-1x1000-paced".into(),
         label: "long-poll 1→1,000, 256 B, 20 msg/s".into(),
@@ -232,6 +251,15 @@ fn memory_cases(extent: Extent) -> Vec<Case> {
 }
 
 impl Case {
+    /// Where messages for these listeners are published.
+    pub fn publishing(&self, target: &Target) -> Target {
+        match (self.kind, self.rate) {
+            // As to our WebSocket, with which it is compared. Paced, servers are compared, which all have the HTTP API.
+            (Kind::Pusher, None) => Target { protocol: Protocol::WebSocket, ..target.clone() },
+            _ => target.publishing(),
+        }
+    }
+
     pub fn load(&self, target: Target, publish_to: Target, pid: u32) -> Load {
         Load {
             publish_to,
@@ -267,7 +295,9 @@ mod tests {
         assert_eq!(compared, 5 * 2 * 2);
         let names: BTreeSet<_> = cases.iter().map(|case| case.name.clone()).collect();
         assert_eq!(names.len(), cases.len());
-        for name in ["redis-10x10-16b-d1", "ws-1x5000", "ws-1x1000-paced", "idle-ws", "parked-polls"] {
+        for name in
+            ["redis-10x10-16b-d1", "ws-1x5000", "ws-1x1000-paced", "idle-ws", "parked-polls", "pusher-1x1000"]
+        {
             assert!(names.contains(name), "{name}");
         }
     }
@@ -276,7 +306,7 @@ mod tests {
     fn every_workload_can_be_run() {
         for case in plan(Extent::Full).into_iter().chain(plan(Extent::Quick)) {
             let target = Target::new(case.protocol, "127.0.0.1:1".parse().unwrap());
-            let load = case.load(target.clone(), target.publishing(), 1);
+            let load = case.load(target.clone(), case.publishing(&target), 1);
             load.check().unwrap_or_else(|error| panic!("{}: {error}", case.name));
         }
     }

@@ -74,6 +74,8 @@ pub enum Figure {
     RateOverBetter,
     CpuPerMillion,
     CpuOverRedisPath,
+    CpuOverWebSocket,
+    SockudoCpuOverOurs,
     TwoShardsOverOne,
     KibPerConnection,
 }
@@ -86,6 +88,8 @@ impl Figure {
             Self::RateOverBetter => "rate ÷ better of both",
             Self::CpuPerMillion => "cpu/M",
             Self::CpuOverRedisPath => "cpu/M ÷ our Redis path",
+            Self::CpuOverWebSocket => "cpu/M ÷ our WebSocket",
+            Self::SockudoCpuOverOurs => "sockudo cpu/M ÷ ours",
             Self::TwoShardsOverOne => "rate of two shards ÷ one",
             Self::KibPerConnection => "KiB each",
         }
@@ -171,6 +175,13 @@ pub fn checks(cases: &[Case], samples: Samples) -> Vec<Check> {
                     let path = format!("redis-1x{}-256b-d16", case.subscribers);
                     samples.ratio((&case.name, Peer::Tavern), (&path, Peer::Tavern), cpu)
                 }
+                Figure::CpuOverWebSocket => {
+                    let ours = case.name.replace("pusher-", "ws-");
+                    samples.ratio((&case.name, Peer::Tavern), (&ours, Peer::Tavern), cpu)
+                }
+                Figure::SockudoCpuOverOurs => {
+                    samples.ratio((&case.name, Peer::Sockudo), (&case.name, Peer::Tavern), cpu)
+                }
                 Figure::TwoShardsOverOne => {
                     samples.ratio((&case.name, Peer::TwoShards), (&case.name, Peer::OneShard), rate)
                 }
@@ -208,6 +219,9 @@ fn targets(case: &Case) -> Vec<(Figure, Bound)> {
         Kind::WebSocket => {
             let cpu = if case.subscribers <= 100 { 0.4 } else { 0.55 };
             vec![(Figure::CpuPerMillion, AtMost(cpu)), (Figure::CpuOverRedisPath, AtMost(1.5))]
+        }
+        Kind::Pusher => {
+            vec![(Figure::CpuOverWebSocket, AtMost(1.2)), (Figure::SockudoCpuOverOurs, AtLeast(1.0))]
         }
         Kind::Shards => vec![(Figure::TwoShardsOverOne, AtLeast(1.4))],
         Kind::Idle if case.name == "idle-ws" => vec![(Figure::KibPerConnection, AtMost(2.5))],
@@ -307,6 +321,8 @@ mod tests {
             ("ws-1x5000", Figure::CpuOverRedisPath, AtMost(1.5)),
             ("ws-1x1000-paced", Figure::CpuPerMillion, AtMost(6.8)),
             ("poll-1x1000-paced", Figure::CpuPerMillion, AtMost(13.0)),
+            ("pusher-1x1000", Figure::CpuOverWebSocket, AtMost(1.2)),
+            ("pusher-1x1000-paced", Figure::CpuOverWebSocket, AtMost(1.2)),
             ("idle-ws", Figure::KibPerConnection, AtMost(2.5)),
             ("parked-polls", Figure::KibPerConnection, AtMost(13.0)),
             ("shards-ws-1x1000-d1", Figure::TwoShardsOverOne, AtLeast(1.4)),
@@ -324,6 +340,16 @@ mod tests {
         ];
         let check = check(&samples, "ws-1x5000", Figure::CpuOverRedisPath).unwrap();
         assert!((check.value.median - 1.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn pusher_clients_are_compared_with_the_websocket_of_the_same_round() {
+        let samples = [
+            sample("ws-1x1000", Peer::Tavern, 0, 0.2, 1.0),
+            sample("pusher-1x1000", Peer::Tavern, 0, 0.3, 1.0),
+        ];
+        let check = check(&samples, "pusher-1x1000", Figure::CpuOverWebSocket).unwrap();
+        assert!((check.value.median - 1.5).abs() < 1e-9 && !check.pass);
     }
 
     #[test]

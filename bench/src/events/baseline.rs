@@ -44,7 +44,12 @@ pub struct Redis {
 
 /// `command` by 16 connections in pipelines of 50, each with a hundred bytes. It keeps nothing on disk.
 pub fn redis(commands: &[&str], count: u64) -> anyhow::Result<Vec<Redis>> {
-    let programs = Programs { tavern: PathBuf::new(), redis: "redis-server".into(), nats: PathBuf::new() };
+    let programs = Programs {
+        tavern: PathBuf::new(),
+        redis: "redis-server".into(),
+        nats: PathBuf::new(),
+        sockudo: None,
+    };
     let server = Running::start(Peer::Redis, &programs)?;
     let port = server.target(Protocol::Redis).resolve()?.port().to_string();
     let run = |command: &&str| {
