@@ -216,11 +216,25 @@ pub struct WatchedVersion {
     pub version: u64,
 }
 
+/// A message in the form of a gateway's protocol, the same for all of its clients.
+#[derive(Debug)]
+pub struct GatewayFrame {
+    /// What a client is sent, as one WebSocket frame.
+    pub bytes: Box<[u8]>,
+    /// The client that does not get it, by the name that it has in that protocol.
+    pub except: Option<Box<str>>,
+}
+
+/// Makes the frame of a message from its JSON form after `{"seq":N`. None: the gateway's task must see it.
+pub type FrameRenderer = fn(&[u8]) -> Option<GatewayFrame>;
+
 #[derive(Debug)]
 pub struct Event {
     body: EventBody,
     covers: Option<WatchedVersion>,
     json: OnceCell<Box<[u8]>>,
+    /// One gateway makes frames, so there is one form.
+    gateway: OnceCell<Option<Box<GatewayFrame>>>,
     pub at: Time,
     pub slow_reader: SlowReader,
     size: u32,
@@ -285,8 +299,8 @@ impl Event {
         pool.bytes.set(pool.bytes.get() + size);
         let (json, covers) = (OnceCell::from(tail), Some(covers));
         let (slow_reader, published_us, pool) = (SlowReader::Gap, pool.now_us(), pool.clone());
-        let (body, size) = (EventBody::Json, size as u32);
-        Rc::new(Event { body, covers, json, at, slow_reader, size, published_us, pool })
+        let (body, size, gateway) = (EventBody::Json, size as u32, OnceCell::new());
+        Rc::new(Event { body, covers, json, gateway, at, slow_reader, size, published_us, pool })
     }
 
     fn new(
@@ -305,7 +319,8 @@ impl Event {
             _ => pool.now_us(),
         };
         let (size, pool) = (size as u32, pool.clone());
-        Rc::new(Event { body, covers: None, json, at, slow_reader, size, published_us, pool })
+        let gateway = OnceCell::new();
+        Rc::new(Event { body, covers: None, json, gateway, at, slow_reader, size, published_us, pool })
     }
 
     /// The id of the message, if it can reach several nodes.
@@ -360,6 +375,12 @@ impl Event {
                 unreachable!("made with its tail")
             }
         })
+    }
+
+    /// The form of a gateway. None: it is not a message, or the gateway's task must see it.
+    pub fn gateway_frame(&self, render: FrameRenderer) -> Option<&GatewayFrame> {
+        let EventBody::Message(_) = &self.body else { return None };
+        self.gateway.get_or_init(|| render(self.json_tail()).map(Box::new)).as_deref()
     }
 
     /// The RESP2 form; RESP3 differs in its first byte. None: Redis connections do not get such events.

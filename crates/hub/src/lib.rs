@@ -31,9 +31,9 @@ pub use connection::{CloseReason, EventFormat, Link, LinkId};
 pub use core::authorize::{AuthorizeAnswer, AuthorizeQuery, Permission};
 pub use core::command::{Caller, Flow};
 pub use core::listener::ListenerId;
-pub use core::render::{PollFlags, Scratch, read_session};
+pub use core::render::{FilledFrames, PollFlags, Scratch, read_session};
 pub use core::{Attached, Core, Effects, Poll, ShardMessage};
-pub use event::{Author, Message, Namespace};
+pub use event::{Author, FrameRenderer, GatewayFrame, Message, Namespace};
 pub use history::write_page as write_history_page;
 pub use liveness::{Liveness, LivenessEffects, LivenessEvent, LivenessRules, LivenessTask, TakenOver};
 pub use migration::{

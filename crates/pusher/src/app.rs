@@ -60,10 +60,7 @@ impl PusherApp {
     /// The user id that this app's clients see for a Tavern user. Users that are not of this app keep a mark, so that nobody can
     /// pass for one of its users.
     pub fn user_id(&self, user: &str) -> String {
-        match user.split_once(':') {
-            Some((app, id)) if app == &*self.id => id.to_owned(),
-            _ => format!("{OTHERS}{user}"),
-        }
+        user_id_in(&self.id, user)
     }
 
     /// Whether `auth`, which is `KEY:SIGNATURE`, signs this text.
@@ -80,6 +77,14 @@ impl PusherApp {
     /// Signs a text with the current secret, as hexadecimal digits.
     pub fn sign(&self, text: &str) -> String {
         self.secrets.first().map(|secret| signature::sign(secret, text)).unwrap_or_default()
+    }
+}
+
+/// `PusherApp::user_id` of the app with this id.
+pub fn user_id_in(app: &str, user: &str) -> String {
+    match user.split_once(':') {
+        Some((own, id)) if own == app => id.to_owned(),
+        _ => format!("{OTHERS}{user}"),
     }
 }
 

@@ -2,7 +2,7 @@
 //! `pusher-3-cache#cache-room`, and the channel of user 7 is `pusher-3-user#7`.
 //! Must hold: each name has one channel, and each channel at most one name.
 
-use crate::app::{PusherApp, app_kinds};
+use crate::app::{PusherApp, app_kinds, is_app_id};
 
 /// The server may send to one user on this channel; its rest is the user's id.
 pub const USER_CHANNEL: &str = "#server-to-user-";
@@ -67,9 +67,17 @@ impl<'a> PusherChannel<'a> {
 
     /// The name of a Tavern channel of this app, without those of users.
     pub fn of_tavern(app: &PusherApp, channel: &'a str) -> Option<PusherChannel<'a>> {
-        let (_, name) = channel.split_once('#')?;
+        let (id, found) = PusherChannel::of_any_app(channel)?;
+        (id == &*app.id).then_some(found)
+    }
+
+    /// The same for whatever app it belongs to, with the id of that app.
+    pub fn of_any_app(channel: &'a str) -> Option<(&'a str, PusherChannel<'a>)> {
+        let (kind, name) = channel.split_once('#')?;
         let found = PusherChannel::parse(name).filter(|found| found.access != ChannelAccess::User)?;
-        (found.in_tavern(app).as_deref() == Some(channel)).then_some(found)
+        let rest = kind.strip_prefix("pusher-")?;
+        let id = if found.is_cache { rest.strip_suffix("-cache")? } else { rest };
+        is_app_id(id).then_some((id, found))
     }
 
     /// The name of the channel in which an app's servers are present because it has subscriptions there: see
@@ -92,6 +100,7 @@ mod tests {
         assert_eq!(found.in_tavern(&sample()).as_deref(), Some(channel), "{name}");
         if access != ChannelAccess::User {
             assert_eq!(PusherChannel::of_tavern(&sample(), channel), Some(found), "{channel}");
+            assert_eq!(PusherChannel::of_any_app(channel), Some(("3", found)), "{channel}");
         }
     }
 

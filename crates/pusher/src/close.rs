@@ -22,6 +22,11 @@ impl PusherError {
     pub const NO_VERSION: PusherError =
         PusherError::new(4008, "the parameter `protocol` is missing; send protocol=7");
     pub const UNAUTHORIZED: PusherError = PusherError::new(4009, "the connection is not authorized");
+    /// The same with its reason.
+    pub fn unauthorized(message: impl Into<Cow<'static, str>>) -> PusherError {
+        PusherError { code: PusherError::UNAUTHORIZED.code, message: message.into() }
+    }
+
     pub const BUSY: PusherError = PusherError::new(4100, "over capacity; retry later");
     pub const RECONNECT: PusherError = PusherError::new(4200, "the server is stopping; reconnect");
     pub const NO_PONG: PusherError = PusherError::new(4201, "no pong in time");

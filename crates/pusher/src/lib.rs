@@ -17,7 +17,7 @@ mod server_frame;
 mod signature;
 mod webhook;
 
-pub use app::{APPS_MAX, PusherApp, app_kinds, is_app_id, is_app_key};
+pub use app::{APPS_MAX, PusherApp, app_kinds, is_app_id, is_app_key, user_id_in};
 pub use channel::{ChannelAccess, PusherChannel, USER_CHANNEL};
 pub use client_frame::{
     ChannelData, ClientFrame, SignInData, SubscribeData, UserData, WATCHLIST_MAX, parse_channel_data,

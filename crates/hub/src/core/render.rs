@@ -4,6 +4,7 @@
 use crate::connection::{EventFormat, LinkId};
 use crate::core::listener::{Listener, ListenerId};
 use crate::core::{Core, has_read, poll};
+use crate::event::FrameRenderer;
 use tavern_domain::limits;
 use tavern_wire::json::reply::{self, PollTail};
 use tavern_wire::{json, sse, ws};
@@ -19,6 +20,17 @@ pub struct Scratch {
     /// When the oldest of the events was published, if the client was there.
     oldest_us: Option<u64>,
     body: Vec<u8>,
+}
+
+/// What `Scratch::fill_frames` has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FilledFrames {
+    /// The number of the last event in the buffer, or zero.
+    pub last: u64,
+    /// There are more frames than fit.
+    pub more: bool,
+    /// What comes next is no frame.
+    pub rest: bool,
 }
 
 impl Scratch {
@@ -79,6 +91,59 @@ impl Scratch {
         }
     }
 
+    /// Appends the frames of unread messages for the client `name` of a gateway, until the buffer has about `room` bytes or an
+    /// event comes that is no frame. `settle_frames` reports that they are on their way.
+    pub fn fill_frames(
+        &mut self,
+        core: &mut Core,
+        (id, to): (ListenerId, LinkId),
+        room: usize,
+        (render, name): (FrameRenderer, &str),
+    ) -> FilledFrames {
+        self.clear();
+        let Some(listener) = core.listeners.get_mut(id) else { return FilledFrames::default() };
+        if listener.link.is_none_or(|link| link.id != to) {
+            return FilledFrames::default();
+        }
+        listener.dirty = false;
+        self.oldest_us = oldest_us(listener);
+        let mut filled = FilledFrames { rest: listener.mailbox.gap().is_some(), ..FilledFrames::default() };
+        if filled.rest {
+            return filled;
+        }
+        for (seq, event) in listener.mailbox.unread_events() {
+            filled.more = self.bytes.len() >= room;
+            if filled.more {
+                break;
+            }
+            let Some(frame) = event.gateway_frame(render) else {
+                filled.rest = true;
+                break;
+            };
+            if frame.except.as_deref() != Some(name) {
+                self.bytes.extend_from_slice(&frame.bytes);
+            }
+            filled.last = seq;
+        }
+        filled
+    }
+
+    /// The frames are written, or will be before anything else.
+    pub fn settle_frames(&self, core: &mut Core, id: ListenerId, last: u64) {
+        self.observe_latency(core);
+        if let Some(listener) = core.listeners.get_mut(id) {
+            listener.mailbox.mark_sent(last);
+            has_read(core, id);
+        }
+    }
+
+    fn observe_latency(&self, core: &mut Core) {
+        if let Some(oldest_us) = self.oldest_us {
+            let latency_us = core.event_memory.now_us().saturating_sub(oldest_us);
+            core.stats.message_delivery.observe(latency_us);
+        }
+    }
+
     /// The first `written` bytes of the buffer were written. Events with at least one written byte count as sent;
     /// returns where the last of them ends, so that the caller keeps `written..end` for later. The others stay
     /// unread.
@@ -93,10 +158,7 @@ impl Scratch {
             return written;
         }
         let (end, seq) = self.ends[begun - 1];
-        if let Some(oldest_us) = self.oldest_us {
-            let latency_us = core.event_memory.now_us().saturating_sub(oldest_us);
-            core.stats.message_delivery.observe(latency_us);
-        }
+        self.observe_latency(core);
         match core.listeners.get_mut(id) {
             Some(listener) if listener.is_redis() => listener.mailbox.take_many(begun),
             Some(listener) => {

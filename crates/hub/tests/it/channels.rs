@@ -178,3 +178,51 @@ fn redis_connection_that_never_reads_is_closed() {
     }
     assert_eq!(node.closes(), [(LinkId(9), CloseReason::SlowReader)]);
 }
+
+/// A gateway whose frames are the numbers in messages: an odd one is not for `ann`, and a text is not a frame.
+fn number_frame(tail: &[u8]) -> Option<GatewayFrame> {
+    let text = std::str::from_utf8(tail).unwrap();
+    let number: u64 = text.split_once(r#""data":"#)?.1.trim_end_matches('}').parse().ok()?;
+    let except = (!number.is_multiple_of(2)).then(|| "ann".into());
+    Some(GatewayFrame { bytes: format!("[{number}]").into_bytes().into(), except })
+}
+
+#[test]
+fn frames_of_a_gateway_are_filled_until_one_is_for_its_task() {
+    let mut node = node();
+    let (mut ann, _) = node.client("ann");
+    node.send(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
+    for payload in ["1", "2", "3", "4", r#""text""#, "6"] {
+        node.publish("game#A", payload);
+    }
+    let (id, link) = (ann.listener.unwrap(), ann.link.id);
+    let mut scratch = Scratch::default();
+    let mut fill = |node: &mut TestNode, to, name, room| {
+        let filled = scratch.fill_frames(&mut node.shards[0].core, (id, to), room, (number_frame, name));
+        (String::from_utf8_lossy(&scratch.bytes).into_owned(), filled)
+    };
+    let found = |last, more, rest| FilledFrames { last, more, rest };
+    // A connection that is not attached any more gets nothing.
+    assert_eq!(fill(&mut node, LinkId(99), "ann", 100), (String::new(), FilledFrames::default()));
+    assert_eq!(fill(&mut node, link, "bob", 100), ("[1][2][3][4]".into(), found(4, false, true)));
+    assert_eq!(fill(&mut node, link, "bob", 4), ("[1][2]".into(), found(2, true, false)));
+    assert_eq!(fill(&mut node, link, "ann", 100), ("[2][4]".into(), found(4, false, true)));
+    scratch.settle_frames(&mut node.shards[0].core, id, 4);
+    // The task gets what is left.
+    assert_eq!(node.event_numbers(&ann), [5, 6]);
+}
+
+#[test]
+fn a_gap_is_for_the_task_of_a_gateway() {
+    let mut node =
+        TestNode::new(Settings { mailbox_events: 2, commands_per_second: 0, ..Settings::default() });
+    let (mut ann, _) = node.client("ann");
+    node.send(&mut ann, r#"{"op":"subscribe","channel":"game#A"}"#);
+    for payload in ["2", "4", "6"] {
+        node.publish("game#A", payload);
+    }
+    let target = (ann.listener.unwrap(), ann.link.id);
+    let mut scratch = Scratch::default();
+    let filled = scratch.fill_frames(&mut node.shards[0].core, target, 100, (number_frame, "bob"));
+    assert_eq!((filled.last, filled.rest, scratch.bytes.is_empty()), (0, true, true));
+}

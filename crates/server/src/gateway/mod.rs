@@ -1,5 +1,7 @@
 //! What gateways for clients of other protocols share: the `link` to a session in the hub, the `socket`, the parts of the server
 //! that they use. Knows no protocol above the WebSocket.
+// The Radar gateway alone does not use all of it.
+#![cfg_attr(not(feature = "pusher"), allow(dead_code))]
 
 mod link;
 mod socket;

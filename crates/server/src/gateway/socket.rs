@@ -1,9 +1,13 @@
-//! The WebSocket of a gateway: text messages in and out. Pings of the protocol below are answered.
+//! The WebSocket of a gateway: text messages in and out. Pings of the protocol below are answered. A plain socket can be shared
+//! with the shard of a session.
 //! Must hold: reading can be cancelled at any await; a message has no more bytes than allowed.
 
 use crate::connections::ConnectionSlot;
+use crate::shard::shared_output::SharedOutput;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use tavern_wire::ws::{self, Opcode, Role, WsError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,7 +17,7 @@ use tokio::time::Instant;
 const READ_BYTES: usize = 4 * 1024;
 
 pub struct GatewaySocket {
-    io: TokioIo<Upgraded>,
+    io: GatewayIo,
     input: Vec<u8>,
     /// The fragments of a message that is not complete.
     message: Vec<u8>,
@@ -24,6 +28,31 @@ pub struct GatewaySocket {
     heard: Instant,
     /// Its slot in the counts of connections, if the connection has another one.
     _slot: Option<ConnectionSlot>,
+}
+
+enum GatewayIo {
+    /// Of any kind of connection, such as an encrypted one.
+    Upgraded(TokioIo<Upgraded>),
+    Shared(Arc<SharedOutput>),
+}
+
+impl GatewayIo {
+    async fn read(&mut self, input: &mut Vec<u8>) -> io::Result<usize> {
+        match self {
+            GatewayIo::Upgraded(io) => io.read_buf(input).await,
+            GatewayIo::Shared(socket) => socket.read(input).await,
+        }
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            GatewayIo::Upgraded(io) => {
+                io.write_all(bytes).await?;
+                io.flush().await
+            }
+            GatewayIo::Shared(socket) => socket.write(bytes).await,
+        }
+    }
 }
 
 /// What a socket has to say.
@@ -37,9 +66,13 @@ pub enum SocketEvent {
 
 impl GatewaySocket {
     pub fn new(upgraded: Upgraded) -> GatewaySocket {
+        GatewaySocket::of(GatewayIo::Upgraded(TokioIo::new(upgraded)), Vec::new())
+    }
+
+    fn of(io: GatewayIo, input: Vec<u8>) -> GatewaySocket {
         GatewaySocket {
-            io: TokioIo::new(upgraded),
-            input: Vec::new(),
+            io,
+            input,
             message: Vec::new(),
             is_fragmented: false,
             control: Vec::new(),
@@ -51,6 +84,19 @@ impl GatewaySocket {
     /// A socket that gives its slot back when it is dropped.
     pub fn counted(upgraded: Upgraded, slot: ConnectionSlot) -> GatewaySocket {
         GatewaySocket { _slot: Some(slot), ..GatewaySocket::new(upgraded) }
+    }
+
+    /// The same over a plain socket, which the shard may write to as well; `input` was read already.
+    pub fn shared(socket: SharedOutput, input: Vec<u8>, slot: ConnectionSlot) -> GatewaySocket {
+        let io = GatewayIo::Shared(Arc::new(socket));
+        GatewaySocket { _slot: Some(slot), ..GatewaySocket::of(io, input) }
+    }
+
+    pub fn shared_output(&self) -> Option<Arc<SharedOutput>> {
+        match &self.io {
+            GatewayIo::Shared(socket) => Some(socket.clone()),
+            GatewayIo::Upgraded(_) => None,
+        }
     }
 
     /// The next message. Every error closes the socket.
@@ -66,7 +112,7 @@ impl GatewaySocket {
                 }
             }
             self.input.reserve(READ_BYTES);
-            match self.io.read_buf(&mut self.input).await {
+            match self.io.read(&mut self.input).await {
                 Ok(0) | Err(_) => return SocketEvent::Closed,
                 Ok(_) => self.heard = Instant::now(),
             }
@@ -114,14 +160,13 @@ impl GatewaySocket {
     }
 
     /// Writes these, each as a message.
-    pub async fn write(&mut self, messages: &[Vec<u8>]) -> std::io::Result<()> {
+    pub async fn write(&mut self, messages: &[Vec<u8>]) -> io::Result<()> {
         let mut bytes = std::mem::take(&mut self.control);
         for message in messages {
             ws::write_head(&mut bytes, Opcode::Text, message.len());
             bytes.extend_from_slice(message);
         }
-        self.io.write_all(&bytes).await?;
-        self.io.flush().await
+        self.io.write(&bytes).await
     }
 
     pub fn heard(&self) -> Instant {
@@ -140,7 +185,13 @@ impl GatewaySocket {
 
     pub async fn close_with(mut self, code: u16, reason: &str) {
         ws::write_close(&mut self.control, code, reason);
+        if let GatewayIo::Shared(socket) = &self.io {
+            socket.close();
+        }
         let _ = self.write(&[]).await;
-        let _ = self.io.shutdown().await;
+        match &mut self.io {
+            GatewayIo::Upgraded(io) => drop(io.shutdown().await),
+            GatewayIo::Shared(socket) => socket.shut_down(),
+        }
     }
 }

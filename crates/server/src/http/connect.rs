@@ -166,6 +166,13 @@ impl AcceptedUpgrade {
     }
 }
 
+/// The socket of an upgraded connection that is not encrypted, and what was already read; another connection comes back.
+#[cfg(feature = "pusher")]
+pub(super) fn plain_socket(upgraded: Upgraded) -> Result<(tokio::net::TcpStream, Vec<u8>), Upgraded> {
+    let parts = upgraded.downcast::<TokioIo<PlainIo>>()?;
+    Ok(parts.io.into_inner().into_parts(&parts.read_buf))
+}
+
 type RawSocket = (mio::net::TcpStream, Option<Box<rustls::ServerConnection>>, Vec<u8>);
 
 /// The socket of an upgraded connection, its TLS state, and what was already read.

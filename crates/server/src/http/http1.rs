@@ -36,8 +36,14 @@ impl PlainIo {
 
     /// The socket, and everything that was read from it but not used.
     pub fn into_socket(self, read_by_hyper: &[u8]) -> io::Result<(mio::net::TcpStream, Vec<u8>)> {
+        let (socket, input) = self.into_parts(read_by_hyper);
+        Ok((mio::net::TcpStream::from_std(socket.into_std()?), input))
+    }
+
+    /// The same for one that stays where it is.
+    pub fn into_parts(self, read_by_hyper: &[u8]) -> (TcpStream, Vec<u8>) {
         let input = [read_by_hyper, &self.read_before[..]].concat();
-        Ok((mio::net::TcpStream::from_std(self.socket.into_std()?), input))
+        (self.socket, input)
     }
 }
 

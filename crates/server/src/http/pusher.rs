@@ -7,6 +7,7 @@ use super::request::{self, Query};
 use super::server::{HttpConnection, too_many_connections};
 use crate::gateway::GatewaySocket;
 use crate::pusher::Occupancy;
+use crate::shard::shared_output::SharedOutput;
 use hyper::Request;
 use hyper::body::Incoming;
 use std::sync::Arc;
@@ -14,17 +15,32 @@ use tavern_pusher::PusherError;
 use tavern_wire::error::{Code, Refusal};
 
 pub async fn socket(connection: &HttpConnection, request: Request<Incoming>) -> HttpResponse {
-    serve(connection, request).unwrap_or_else(|refused| refusal(&refused))
+    serve(connection, request, None).unwrap_or_else(|refused| refusal(&refused))
 }
 
-fn serve(connection: &HttpConnection, request: Request<Incoming>) -> Result<HttpResponse, Refusal> {
+/// The page that opens the socket may not connect. A handshake that fails is tried again for ever, and shows nobody why.
+pub fn refuse_page(
+    connection: &HttpConnection,
+    request: Request<Incoming>,
+    refused: Refusal,
+) -> HttpResponse {
+    let error = PusherError::unauthorized(refused.message);
+    serve(connection, request, Some(error)).unwrap_or_else(|refused| refusal(&refused))
+}
+
+fn serve(
+    connection: &HttpConnection,
+    request: Request<Incoming>,
+    refused: Option<PusherError>,
+) -> Result<HttpResponse, Refusal> {
     let (parts, body) = request.into_parts();
     let api = &connection.api;
     let Some(pusher) = &api.pusher else { return Err(no_app()) };
     let key = parts.uri.path().strip_prefix("/app/").unwrap_or_default();
-    let app = match pusher.app_of_key(key) {
-        Some(app) => check_protocol(&Query::of(&parts)?, app),
-        None => Err(PusherError::UNKNOWN_KEY),
+    let app = match (refused, pusher.app_of_key(key)) {
+        (Some(error), _) => Err(error),
+        (None, Some(app)) => check_protocol(&Query::of(&parts)?, app),
+        (None, None) => Err(PusherError::UNKNOWN_KEY),
     };
     request::count_hello(api, &parts, None)?;
     let address = request::address_of(&parts);
@@ -32,7 +48,11 @@ fn serve(connection: &HttpConnection, request: Request<Incoming>) -> Result<Http
     let slot = connection.take_slot(client).ok_or_else(too_many_connections)?;
     let pusher = pusher.clone();
     connect::switch(parts, body, move |upgraded| {
-        pusher.open(app, address, GatewaySocket::counted(upgraded, slot));
+        let socket = match connect::plain_socket(upgraded) {
+            Ok((socket, input)) => GatewaySocket::shared(SharedOutput::new(socket), input, slot),
+            Err(upgraded) => GatewaySocket::counted(upgraded, slot),
+        };
+        pusher.open(app, address, socket);
     })
 }
 

@@ -338,6 +338,10 @@ async fn begin(
     let (headers, path) = (request.headers(), request.uri().path());
     let page = match connection.admit_page(headers, path, address) {
         Ok(page) => page,
+        #[cfg(feature = "pusher")]
+        Err(refused) if path.starts_with("/app/") => {
+            return (RequestStep::Answer(pusher::refuse_page(&connection, request, refused)), None);
+        }
         Err(refused) => return (RequestStep::Answer(refusal(&refused)), None),
     };
     if let Err(refused) = connection.replies.admit() {

@@ -7,6 +7,7 @@ use super::occupancy::{Occupancy, SocketCounts};
 use super::registry::PusherServer;
 use super::sessions::{LISTENER, SessionFault, SessionNumber, SocketSessions, error_of};
 use crate::shard::input::GatewayOutput;
+use crate::shard::shared_output::SharedOutput;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,9 +61,11 @@ impl PusherClient {
         occupancy: Arc<Occupancy>,
         id: String,
         address: Option<AddressGroup>,
+        socket: Option<Arc<SharedOutput>>,
     ) -> PusherClient {
         let app = occupancy.app.clone();
-        let sessions = SocketSessions::new(server.clone(), &app, address);
+        let output = socket.map(|socket| (socket, id.as_str().into()));
+        let sessions = SocketSessions::new(server.clone(), &app, address, output);
         PusherClient {
             server,
             app,
@@ -87,6 +90,11 @@ impl PusherClient {
             Err(SessionFault::Ended(error)) => Err(SocketEnd::Told(error)),
             Err(SessionFault::Refused(_)) => Err(SocketEnd::Told(PusherError::BUSY)),
         }
+    }
+
+    /// The frames that the client was owed are written.
+    pub fn written(&self) {
+        self.sessions.finish();
     }
 
     pub async fn next(&mut self) -> (SessionNumber, Option<GatewayOutput>) {

@@ -8,6 +8,7 @@ use super::sessions::SessionNumber;
 use crate::gateway::{GatewaySocket, SocketEvent};
 use crate::random::random_bits;
 use crate::shard::input::GatewayOutput;
+use crate::shard::shared_output::SharedOutput;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,8 @@ enum SocketWaited {
     Socket(SocketEvent),
     Output(SessionNumber, Option<GatewayOutput>),
     Counts(BTreeMap<Arc<str>, u64>),
+    /// The socket has not taken all that the shard wrote: the next turn writes it.
+    Stuck,
     Timer,
 }
 
@@ -58,7 +61,7 @@ pub async fn serve(
 ) {
     let heartbeat = Duration::from_millis(server.sources.config.sessions.heartbeat_ms);
     let needs_login = occupancy.app.user_authentication;
-    let mut client = PusherClient::new(server, occupancy, socket_id(), address);
+    let mut client = PusherClient::new(server, occupancy, socket_id(), address, socket.shared_output());
     let mut connection = Connection {
         heartbeat,
         login_by: needs_login.then(|| Instant::now() + AUTHENTICATION),
@@ -75,6 +78,13 @@ fn socket_id() -> String {
     // Numbers that every language holds exactly.
     let number = |bits: u128| (bits as u64) >> 12;
     format!("{}.{}", number(bits), number(bits >> 64))
+}
+
+async fn stuck(shared: Option<&SharedOutput>) {
+    match shared {
+        Some(shared) => shared.stuck().await,
+        None => std::future::pending().await,
+    }
 }
 
 struct Connection {
@@ -103,14 +113,15 @@ impl Connection {
         let frames = std::mem::take(&mut client.out);
         // A client that does not read for so long would not answer a ping either.
         match timeout(self.heartbeat, socket.write(&frames)).await {
-            Ok(Ok(())) => {}
+            Ok(Ok(())) => client.written(),
             _ => return Err(SocketEnd::Gone),
         }
-        let (wake, counts) = (self.next_wake(socket), client.counts.clone());
+        let (wake, counts, shared) = (self.next_wake(socket), client.counts.clone(), socket.shared_output());
         let waited = tokio::select! {
             event = socket.next(FRAME_BYTES) => SocketWaited::Socket(event),
             (number, output) = client.next() => SocketWaited::Output(number, output),
             counts = counts.next() => SocketWaited::Counts(counts),
+            () = stuck(shared.as_deref()) => SocketWaited::Stuck,
             () = sleep_until(wake) => SocketWaited::Timer,
         };
         match waited {
@@ -119,6 +130,7 @@ impl Connection {
             SocketWaited::Socket(SocketEvent::Closed) => return Err(SocketEnd::Gone),
             SocketWaited::Output(number, output) => client.output(number, output)?,
             SocketWaited::Counts(counts) => client.tell_counts(&counts),
+            SocketWaited::Stuck => {}
             SocketWaited::Timer => self.timer(socket, client)?,
         }
         client.read_stale().await

@@ -4,11 +4,15 @@
 use super::client::PusherClient;
 use super::occupancy::Seat;
 use super::sessions::{LISTENER, SessionNumber};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use tavern_hub::GatewayFrame;
 use tavern_pusher::{
-    ChannelAccess, MemberChange, PresenceMembers, PusherApp, PusherChannel, channel_event, member_added,
-    member_removed, read_message, watchlist_event,
+    ChannelAccess, MemberChange, PresenceMembers, PusherChannel, channel_event, member_added, member_removed,
+    read_message, user_id_in, watchlist_event,
 };
 use tavern_wire::gateway::{self, HubEvent, HubMembers};
+use tavern_wire::ws;
 
 /// A channel that the socket is subscribed to.
 pub struct ServedChannel {
@@ -63,7 +67,7 @@ impl WatchedUser {
             return false;
         }
         self.version = event.version.unwrap_or(self.version);
-        let is_they = |user: &Option<std::borrow::Cow<'_, str>>| user.as_deref() == Some(&*self.user);
+        let is_they = |user: &Option<Cow<'_, str>>| user.as_deref() == Some(&*self.user);
         let is_online = match &*event.event {
             "user_online" if is_they(&event.user) => true,
             "user_offline" if is_they(&event.user) => false,
@@ -104,12 +108,10 @@ impl PusherClient {
         };
         match (&*event.event, event.data) {
             ("message", Some(data)) => {
-                let message = read_message(data);
-                if message.except.as_deref() == Some(&**id) {
-                    return;
+                let (frame, except) = message_frame(&app.id, (&served.name, served.access), data, event);
+                if except.as_deref() != Some(&**id) {
+                    out.push(frame);
                 }
-                let sender = sender_of(app, served, &message.event, event);
-                out.push(channel_event(&message.event, &served.name, &message.data, sender.as_deref()));
             }
             ("gap", _) => served.lose_events(),
             _ => {
@@ -139,16 +141,68 @@ impl PusherClient {
     }
 }
 
-/// Who sent a client event, for members of a presence channel.
-fn sender_of(app: &PusherApp, served: &ServedChannel, name: &str, event: &HubEvent<'_>) -> Option<String> {
-    let is_told = served.access == ChannelAccess::Presence && name.starts_with("client-");
-    let user = event.from.as_ref().filter(|_| is_told)?.user.as_deref()?;
-    Some(app.user_id(user))
+/// A message as a frame, and the socket that does not get it. Members of presence channels are told who sent a client event.
+fn message_frame<'a>(
+    app: &str,
+    (channel, access): (&str, ChannelAccess),
+    data: &'a RawValue,
+    event: &HubEvent<'_>,
+) -> (Vec<u8>, Option<Cow<'a, str>>) {
+    let message = read_message(data);
+    let is_told = access == ChannelAccess::Presence && message.event.starts_with("client-");
+    let user = event.from.as_ref().filter(|_| is_told).and_then(|from| from.user.as_deref());
+    let sender = user.map(|user| user_id_in(app, user));
+    (channel_event(&message.event, channel, &message.data, sender.as_deref()), message.except)
+}
+
+/// The same for all sockets of a channel, as a WebSocket frame: the shard writes it. None: the task must see the event. Messages
+/// for a user are among those, because sockets that watch the user hear them too.
+pub fn render(tail: &[u8]) -> Option<GatewayFrame> {
+    let text = format!("{{\"seq\":0{}", std::str::from_utf8(tail).ok()?);
+    let event: HubEvent<'_> = serde_json::from_str(&text).ok()?;
+    let (app, channel) = PusherChannel::of_any_app(event.channel.as_deref()?)?;
+    let (frame, except) = message_frame(app, (channel.name, channel.access), event.data?, &event);
+    let mut bytes = Vec::with_capacity(frame.len() + 10);
+    ws::write_head(&mut bytes, ws::Opcode::Text, frame.len());
+    bytes.extend_from_slice(&frame);
+    Some(GatewayFrame { bytes: bytes.into(), except: except.map(|id| id.into()) })
 }
 
 fn member_frame(channel: &str, change: MemberChange<'_>) -> Vec<u8> {
     match change {
         MemberChange::Added { user_id, user_info } => member_added(channel, user_id, user_info),
         MemberChange::Removed { user_id } => member_removed(channel, user_id),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(channel: &str, data: &str, frame: Option<&str>, except: Option<&str>) {
+        let tail = format!(
+            r#","event":"message","channel":"{channel}","data":{data},"from":{{"user":"3:ann","client":"c"}}}}"#
+        );
+        let rendered = render(tail.as_bytes());
+        let text = rendered.as_ref().map(|rendered| String::from_utf8_lossy(&rendered.bytes[2..]));
+        assert_eq!(text.as_deref(), frame, "{channel} {data}");
+        assert_eq!(rendered.and_then(|rendered| rendered.except).as_deref(), except, "{channel} {data}");
+    }
+
+    #[test]
+    fn the_shard_writes_messages_of_channels_only() {
+        let moved = r#"{"event":"moved","data":{"x":1}}"#;
+        let frame = r#"{"event":"moved","channel":"cache-a","data":"{\"x\":1}"}"#;
+        check("pusher-3-cache#cache-a", moved, Some(frame), None);
+        check("pusher-3#a", r#""hi""#, Some(r#"{"event":"message","channel":"a","data":"hi"}"#), None);
+        let typing = r#"{"event":"client-a","data":"","socket_id":"1.2"}"#;
+        let frame = r#"{"event":"client-a","channel":"presence-a","data":"","user_id":"ann"}"#;
+        check("pusher-3#presence-a", typing, Some(frame), Some("1.2"));
+        let frame = r#"{"event":"client-a","channel":"private-a","data":""}"#;
+        check("pusher-3#private-a", typing, Some(frame), Some("1.2"));
+        // Sockets that watch this user hear these too.
+        check("pusher-3-user#7", moved, None, None);
+        check("pusher-3-occupied#a", moved, None, None);
+        check("game#1", moved, None, None);
     }
 }

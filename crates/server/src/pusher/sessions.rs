@@ -2,10 +2,12 @@
 //! one who signed in, and those of its presence channels, who may be different ones.
 //! Must hold: a session ends when nothing needs it any more; sessions of one socket are bounded.
 
+use super::delivery;
 use super::registry::PusherServer;
 use crate::gateway::HubLink;
 use crate::random::random_bits;
-use crate::shard::input::{GatewayCommand, GatewayOutput};
+use crate::shard::input::{DirectOutput, GatewayCommand, GatewayOutput};
+use crate::shard::shared_output::SharedOutput;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -28,6 +30,8 @@ pub struct SocketSessions {
     server: Arc<PusherServer>,
     rights: Arc<Rights>,
     address: Option<AddressGroup>,
+    /// The socket and its id, for the session that listens.
+    output: Option<(Arc<SharedOutput>, Box<str>)>,
     open: BTreeMap<SessionNumber, SocketSession>,
     next: SessionNumber,
 }
@@ -48,11 +52,16 @@ pub enum SessionFault {
 }
 
 impl SocketSessions {
-    pub fn new(server: Arc<PusherServer>, app: &PusherApp, address: Option<AddressGroup>) -> SocketSessions {
+    pub fn new(
+        server: Arc<PusherServer>,
+        app: &PusherApp,
+        address: Option<AddressGroup>,
+        output: Option<(Arc<SharedOutput>, Box<str>)>,
+    ) -> SocketSessions {
         let grant =
             |kind: String| Grant { pattern: format!("{kind}#*").into_bytes().into(), verbs: Verbs::ALL };
         let rights = Arc::new(Rights { grants: app_kinds(&app.id).map(grant).into() });
-        SocketSessions { server, rights, address, open: BTreeMap::new(), next: LISTENER }
+        SocketSessions { server, rights, address, output, open: BTreeMap::new(), next: LISTENER }
     }
 
     /// The session of a user, or the one that listens. The reply to its hello is its first output if it is new.
@@ -82,13 +91,22 @@ impl SocketSessions {
         // Without a user a session counts for its address, which may be that of many: connections are counted instead.
         let address = user.and(self.address);
         let client = ClientId::from_random(random_bits());
-        let Some(link) = HubLink::open(sources, identity, address, client).await else {
+        let output = if user.is_none() { self.output.take() } else { None };
+        let direct = output.map(|(socket, name)| DirectOutput { socket, name, render: delivery::render });
+        let Some(link) = HubLink::open(sources, identity, address, client, direct).await else {
             return Err(SessionFault::Refused(Code::Unavailable));
         };
         let number = self.next;
         self.next += 1;
         self.open.insert(number, SocketSession { user: user.map(str::to_owned), uses: 1, link });
         Ok((number, true))
+    }
+
+    /// What followed from the outputs of the session that listens is written.
+    pub fn finish(&self) {
+        if let Some(listener) = self.open.get(&LISTENER) {
+            listener.link.finish();
+        }
     }
 
     /// Something needs a session no more.

@@ -112,7 +112,7 @@ impl HubSessions {
             SessionRole::User => self.sid,
             SessionRole::Unnamed => ClientId::from_random(random_bits()),
         };
-        let Some(link) = HubLink::open(sources, identity, self.address, client).await else {
+        let Some(link) = HubLink::open(sources, identity, self.address, client, None).await else {
             return Err(RadarFailure::Refused(Code::Unavailable));
         };
         match role {

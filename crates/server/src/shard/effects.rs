@@ -48,9 +48,15 @@ impl ShardWorker {
                 self.state.read_clock();
             }
             let Some(link) = self.state.touched.pop_front() else { break };
-            // Its events may have been written together with a reply.
-            if self.state.links.conn_mut(link).is_some_and(|conn| conn.state.touched) {
-                socket_writer::write(&mut self.state, link);
+            match self.state.links.get_mut(link) {
+                // Its events may have been written together with a reply.
+                Some(LinkTarget::Socket(conn)) if conn.state.touched => {
+                    socket_writer::write(&mut self.state, link);
+                }
+                Some(LinkTarget::Gateway(gateway)) if gateway.touched => {
+                    gateways::write(&mut self.state, link);
+                }
+                _ => {}
             }
         }
         if self.state.touched.is_empty() {
@@ -180,7 +186,7 @@ impl ShardWorker {
                     polls::answer(&mut self.state, link.id);
                 }
                 EventFormat::Sse => streams::write(&mut self.state, link.id),
-                EventFormat::Gateway => gateways::write(&mut self.state, link.id),
+                EventFormat::Gateway => gateways::touch(&mut self.state, link.id),
                 _ => self.touch_listener(link.id),
             }
         }

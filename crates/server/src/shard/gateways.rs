@@ -1,10 +1,13 @@
 //! Gateways: tasks beside the shards that serve clients of another protocol. Each has a session here, gives it commands one
-//! after the other, and gets replies and events through one queue, in order.
+//! after the other, and gets replies and events through one queue, in order. Messages that are the same bytes for all clients are
+//! written here, where the gateway allows it: with many listeners, a task need not be woken for each delivery.
 //! Must hold: the session of a gateway ends with it, at once; what the queue does not take stays in the mailbox.
 
 use crate::shard::input::{GatewayCommand, GatewayOutput, OpenGateway};
 use crate::shard::links::{GatewayLink, LinkTarget, offer};
+use crate::shard::shared_output::SharedWrite;
 use crate::shard::state::ShardState;
+use std::sync::atomic::Ordering;
 use tavern_domain::ClientId;
 use tavern_hub::{Caller, CloseReason, EventFormat, Flow, Link, LinkId, ShardEvent};
 use tavern_wire::json;
@@ -16,13 +19,14 @@ const PIECE_BYTES: usize = 64 * 1024;
 const ASKED_MAX: usize = 4;
 
 pub fn open(state: &mut ShardState, request: OpenGateway) {
-    let OpenGateway { identity, address, client, output, wants_room, opened } = request;
+    let OpenGateway { identity, address, client, output, wants_room, direct, opened } = request;
     let id = state.new_link();
     let mut caller =
         Caller::new(Link { id, format: EventFormat::Gateway }, Some(identity)).from_address(address);
     caller.client = Some(Box::new(client));
     let asked = [GatewayCommand::Run(json::hello_command(None, None))].into();
-    let link = GatewayLink { caller, client, asked, output, reply: None, blocked: false, wants_room };
+    let (reply, blocked, touched) = (None, false, false);
+    let link = GatewayLink { caller, client, asked, output, reply, blocked, wants_room, direct, touched };
     state.links.put(id, LinkTarget::Gateway(Box::new(link)));
     match opened.send(id) {
         Ok(()) => go_on(state, id),
@@ -109,7 +113,7 @@ pub fn go_on(state: &mut ShardState, link: LinkId) {
 /// False: the queue is full, and the reply waits.
 fn send_reply(gateway: &mut GatewayLink) -> bool {
     let Some(reply) = gateway.reply.take() else { return true };
-    match offer(&gateway.output, &gateway.wants_room, GatewayOutput::Reply(reply)) {
+    match put(gateway, GatewayOutput::Reply(reply)) {
         Err(TrySendError::Full(GatewayOutput::Reply(reply))) => {
             gateway.reply = Some(reply);
             gateway.blocked = true;
@@ -120,13 +124,69 @@ fn send_reply(gateway: &mut GatewayLink) -> bool {
     }
 }
 
+/// Puts something into the queue of a gateway, which has it under way until it has written what follows from it.
+fn put(gateway: &GatewayLink, output: GatewayOutput) -> Result<(), TrySendError<GatewayOutput>> {
+    if let Some(direct) = &gateway.direct {
+        direct.socket.begin();
+    }
+    let done = offer(&gateway.output, &gateway.wants_room, output);
+    if let (Err(_), Some(direct)) = (&done, &gateway.direct) {
+        direct.socket.finish(1);
+    }
+    done
+}
+
+/// A gateway has events. Those that are written here wait for their turn, as those of sockets do.
+pub fn touch(state: &mut ShardState, link: LinkId) {
+    match state.links.get_mut(link) {
+        Some(LinkTarget::Gateway(gateway)) if gateway.direct.is_some() => state.touch(link),
+        _ => write(state, link),
+    }
+}
+
+/// Writes messages to the socket of a gateway's client. True: what is left is for its task.
+fn write_direct(state: &mut ShardState, link: LinkId) -> bool {
+    let Some(LinkTarget::Gateway(gateway)) = state.links.get_mut(link) else { return false };
+    let (Some(direct), Some(id)) = (&gateway.direct, gateway.caller.listener) else { return true };
+    if !direct.socket.is_free() {
+        gateway.wants_room.store(true, Ordering::SeqCst);
+        // The task may have finished before it could see the flag: it would never look again.
+        if !direct.socket.is_free() {
+            gateway.blocked = true;
+            return false;
+        }
+    }
+    let form = (direct.render, &*direct.name);
+    let filled = state.scratch.fill_frames(&mut state.hub.core, (id, link), PIECE_BYTES, form);
+    if filled.last > 0 {
+        let written = match state.scratch.bytes.is_empty() {
+            true => SharedWrite::Written,
+            false => direct.socket.write_now(&state.scratch.bytes),
+        };
+        match written {
+            SharedWrite::Written | SharedWrite::Kept => {}
+            SharedWrite::Closed => {
+                drop_gateway(state, link);
+                return false;
+            }
+        }
+        state.scratch.settle_frames(&mut state.hub.core, id, filled.last);
+    }
+    if filled.more {
+        state.touch(link);
+    }
+    filled.rest && !filled.more
+}
+
 /// Gives a gateway its reply and what is unread, as long as its queue has room.
 pub fn write(state: &mut ShardState, link: LinkId) {
     loop {
         let Some(LinkTarget::Gateway(gateway)) = state.links.get_mut(link) else { return };
-        if gateway.blocked || !send_reply(gateway) {
+        gateway.touched = false;
+        if gateway.blocked || !send_reply(gateway) || !write_direct(state, link) {
             return;
         }
+        let Some(LinkTarget::Gateway(gateway)) = state.links.get_mut(link) else { return };
         let Some(id) = gateway.caller.listener else { return };
         state.scratch.clear();
         let more = state.scratch.fill(&mut state.hub.core, id, link, PIECE_BYTES);
@@ -134,7 +194,7 @@ pub fn write(state: &mut ShardState, link: LinkId) {
             return;
         }
         let events = GatewayOutput::Events(state.scratch.bytes.clone());
-        match offer(&gateway.output, &gateway.wants_room, events) {
+        match put(gateway, events) {
             Ok(()) => {
                 let all = state.scratch.bytes.len();
                 state.scratch.settle(&mut state.hub.core, id, all);
@@ -166,7 +226,7 @@ fn drop_gateway(state: &mut ShardState, link: LinkId) {
 pub fn end(state: &mut ShardState, link: LinkId, reason: CloseReason) {
     let Some(LinkTarget::Gateway(gateway)) = state.links.get_mut(link) else { return };
     // Dropping the sender ends the gateway too, without the reason.
-    let _ = gateway.output.try_send(GatewayOutput::Ended(reason));
+    let _ = put(gateway, GatewayOutput::Ended(reason));
     drop_gateway(state, link);
 }
 

@@ -4,6 +4,7 @@ use crate::auth::AuthError;
 use crate::connections::AddressSlot;
 use crate::shard::conn::Conn;
 use crate::shard::queue::{HandoverQueue, Wake, Weigh};
+use crate::shard::shared_output::SharedOutput;
 use crate::topics::TopicRequest;
 use crate::unread_replies::ConnectionReplies;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use tavern_domain::{AddressGroup, ClientId, HistoryPosition, HistoryStamp, Ident
 use tavern_hub::PackedSession;
 use tavern_hub::node::admission::AdmittedHello;
 use tavern_hub::{
-    AuthorizeAnswer, AuthorizeQuery, CloseReason, LinkId, ServiceCommand, ShardEvent, ShardMessage,
-    read_session,
+    AuthorizeAnswer, AuthorizeQuery, CloseReason, FrameRenderer, LinkId, ServiceCommand, ShardEvent,
+    ShardMessage, read_session,
 };
 use tavern_store::{StoreAnswer, Ticket};
 use tavern_wire::error::{Code, Refusal};
@@ -155,7 +156,17 @@ pub struct OpenGateway {
     /// The reply to its hello comes first.
     pub output: mpsc::Sender<GatewayOutput>,
     pub wants_room: Arc<AtomicBool>,
+    /// The client's socket, if the shard may write to it.
+    pub direct: Option<DirectOutput>,
     pub opened: oneshot::Sender<LinkId>,
+}
+
+/// How a shard writes messages to a client without its task.
+pub struct DirectOutput {
+    pub socket: Arc<SharedOutput>,
+    /// The client, as messages name it that it must not get.
+    pub name: Box<str>,
+    pub render: FrameRenderer,
 }
 
 pub enum GatewayCommand {

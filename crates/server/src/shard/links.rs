@@ -5,7 +5,9 @@
 use crate::connections::{AddressSlot, TransportSlot};
 use crate::resp::RedisPeer;
 use crate::shard::conn::{Conn, SocketProtocol};
-use crate::shard::input::{CommandAnswer, GatewayCommand, GatewayOutput, HttpCommand, HttpPoll, HttpStream};
+use crate::shard::input::{
+    CommandAnswer, DirectOutput, GatewayCommand, GatewayOutput, HttpCommand, HttpPoll, HttpStream,
+};
 use crate::unread_replies::ConnectionReplies;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -58,6 +60,9 @@ pub struct GatewayLink {
     pub blocked: bool,
     /// Shared with the gateway: set while the shard waits for room.
     pub wants_room: Arc<AtomicBool>,
+    pub direct: Option<DirectOutput>,
+    /// It is in the list of connections with events.
+    pub touched: bool,
 }
 
 pub struct PollLink {

@@ -12,6 +12,7 @@ pub mod queue;
 mod report;
 mod requests;
 mod shards;
+pub mod shared_output;
 mod socket_reader;
 mod socket_writer;
 mod state;

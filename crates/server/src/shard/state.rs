@@ -109,10 +109,12 @@ impl ShardState {
 
     /// Adds a connection to the list of those with events.
     pub fn touch(&mut self, link: LinkId) {
-        if let Some(conn) = self.links.conn_mut(link)
-            && !conn.state.touched
-        {
-            conn.state.touched = true;
+        let touched = match self.links.get_mut(link) {
+            Some(LinkTarget::Socket(conn)) => &mut conn.state.touched,
+            Some(LinkTarget::Gateway(gateway)) => &mut gateway.touched,
+            _ => return,
+        };
+        if !std::mem::replace(touched, true) {
             self.touched.push_back(link);
         }
     }
