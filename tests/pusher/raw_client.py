@@ -11,17 +11,19 @@ WAIT = 20.0
 
 
 class RawClient:
-    def __init__(self, server, app, query="protocol=7", key=None, receive_bytes=None, lives=False):
+    def __init__(self, server, app, query="protocol=7", key=None, receive_bytes=None, lives=False, headers=()):
         self.app, self.data, self.lives = app, b"", lives
         self.socket = socket.socket()
         if receive_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.settimeout(WAIT)
         self.socket.connect(("127.0.0.1", server.port))
+        if server.trust:
+            self.socket = server.trust.wrap_socket(self.socket, server_hostname="127.0.0.1")
         nonce = base64.b64encode(os.urandom(16)).decode()
         lines = [
-            f"GET /app/{key or app.key}?{query} HTTP/1.1", "host: tavern", "connection: upgrade", "upgrade: websocket",
-            "sec-websocket-version: 13", f"sec-websocket-key: {nonce}", "", "",
+            f"GET /app/{key or app.key}?{query} HTTP/1.1", f"host: 127.0.0.1:{server.port}", "connection: upgrade", "upgrade: websocket",
+            "sec-websocket-version: 13", f"sec-websocket-key: {nonce}", *headers, "", "",
         ]
         self.socket.sendall("\r\n".join(lines).encode())
         while b"\r\n\r\n" not in self.data:

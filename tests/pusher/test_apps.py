@@ -70,6 +70,63 @@ def test_apps_never_see_each_other(clients, api, app, other_app, server, room):
     assert only_ours.events("theirs") == []
 
 
+PREFIXES = [access + cache for access in ("", "private-", "private-encrypted-", "presence-") for cache in ("", "cache-")]
+
+
+def test_no_question_about_one_app_tells_of_the_other(clients, api, app, other_app, server, room):
+    """Each kind of channel and each question, asked about both apps with the same names: only one of them is in use."""
+    other_api, user = clients.server(other_app, server), f"ann-{room}"
+    ann = clients.client(app, server, user={"user_id": user}, account={"id": user}).connected()
+    ann.do("signin")
+    names = [prefix + room for prefix in PREFIXES]
+    for name in names:
+        ann.subscribe(name)
+        if not name.startswith("private-encrypted-"):
+            api.trigger(name, "secret", "x")
+    for name in names:
+        info = ["subscription_count", *(["user_count"] if name.startswith("presence-") else []), *(["cache"] if "cache-" in name else [])]
+        ours, theirs = (each.get(f"/channels/{name}", info=",".join(info)) for each in (api, other_api))
+        assert ours["occupied"] and ours["subscription_count"] == 1, ours
+        assert theirs == {"occupied": False, "subscription_count": 0} | ({"user_count": 0} if "user_count" in info else {}), theirs
+        listed = other_api.get("/channels", filter_by_prefix=name)
+        assert listed == {"channels": {}} and name in api.get("/channels", filter_by_prefix=name)["channels"]
+        if name.startswith("presence-"):
+            assert api.get(f"/channels/{name}/users") == {"users": [{"id": user}]}
+            assert other_api.get(f"/channels/{name}/users") == {"users": []}
+    # The same in Tavern's own API: users, members, sessions, bans and statistics have the id of their app.
+    ask = lambda path: httpx.get(f"{server.url}/v1/{path}", headers={"authorization": f"Bearer {server.key}"}, trust_env=False)
+    until(lambda: ask(f"users/1:{user}/sessions").json().get("sessions"), "the sessions of the user")
+    assert not ask(f"users/2:{user}/sessions").json().get("sessions")
+    members = lambda owner: {one["user"] for one in ask(f"channels/{owner.channel(f'presence-{room}').replace('#', '%23')}/presence").json()["users"]}
+    assert (members(app), members(other_app)) == ({f"1:{user}"}, set())
+    channels = json.dumps(ask("channels?limit=1000").json())
+    assert f"pusher-1#{room}" in channels and f"pusher-2#{room}" not in channels
+    bans = lambda: {one["user"] for one in ask("bans").json()["bans"]}
+    httpx.put(f"{server.url}/v1/users/1:{user}/ban", json={"reason": "spam"}, headers={"authorization": f"Bearer {server.key}"}, trust_env=False)
+    until(lambda: f"1:{user}" in bans(), "the ban")
+    assert f"2:{user}" not in bans()
+    theirs = clients.client(other_app, server, user={"user_id": user}, account={"id": user}).connected()
+    theirs.do("signin")
+    theirs.subscribe(f"presence-{room}")
+    theirs.has_members(f"presence-{room}", user)
+
+
+@pytest.mark.parametrize("method, rest", [
+    ("POST", "events"), ("POST", "batch_events"), ("GET", "channels"), ("GET", "channels/room"), ("GET", "channels/presence-room/users"),
+    ("POST", "users/ann/terminate_connections"),
+])
+def test_each_request_needs_the_signature_of_its_own_app(app, other_app, server, method, rest):
+    bodies = {"events": event(), "batch_events": json.dumps({"batch": [{"name": "a", "channel": "b", "data": ""}]}).encode()}
+    path, body = f"/apps/{app.id}/{rest}", bodies.get(rest, b"")
+    status = lambda params: send(server, method, path, params, body).status_code
+    assert status(signed(app, method, path, body)) == 200
+    # The secret of the other app, with its key and with ours; a replay after the window; a request for the other app.
+    assert status(signed(other_app, method, path, body)) == 401
+    assert status(signed(app, method, path, body, secret=other_app.secret)) == 401
+    assert status(signed(app, method, path, body, auth_timestamp=str(int(time.time()) - 601))) == 401
+    assert status(signed(app, method, path.replace("/1/", "/2/"), body)) == 401
+
+
 def connect_only(clients, app, server, user):
     """A client that signs in as this user."""
     client = clients.client(app, server, account={"id": user}).connected()
@@ -89,7 +146,7 @@ def signed(app, method, path, body=b"", secret=None, **change):
 
 
 def send(server, method, path, params, body=b""):
-    return httpx.request(method, f"{server.url}{path}", params=params, content=body, trust_env=False, timeout=20)
+    return httpx.request(method, f"{server.url}{path}", params=params, content=body, trust_env=False, timeout=20, verify=server.trust or True)
 
 
 def event(channel="room", name="a", data="x", **more):

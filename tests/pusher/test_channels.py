@@ -36,6 +36,13 @@ def test_data_arrives_as_it_was_sent(clients, api, app, server, room):
     assert [event["data"] for event in ann.events("value")] == as_read
 
 
+def test_an_event_too_large_for_one_read_arrives(clients, api, app, server, room):
+    ann = clients.client(app, server).connected().subscribe(room)
+    text = "ü" * 5_000
+    assert api.trigger(room, "large", text) == {}
+    assert ann.waits("large", room) == text
+
+
 def test_a_batch_arrives_in_order(clients, api, app, server, room):
     ann = clients.client(app, server).connected().subscribe(room)
     batch = [{"channel": room, "name": "step", "data": {"n": number}} for number in range(10)]

@@ -87,10 +87,10 @@ class Webhook:
 
 
 class Clients:
-    """A Node process with the clients of one test."""
+    """A Node process with clients, of one test or of a page."""
 
-    def __init__(self):
-        self.driver = Driver(HERE / "driver.cjs")
+    def __init__(self, script="driver.cjs"):
+        self.driver = Driver(HERE / script)
         self.count = 0
 
     def __enter__(self):
