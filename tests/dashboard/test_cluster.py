@@ -158,6 +158,18 @@ def test_is_my_cluster_healthy(browser):
         browser.leave()
 
 
+def test_a_session_of_another_node_is_named_and_not_linked(browser):
+    """A node describes its own sessions only."""
+    with Tavern.dev(NODES, ["--node", "n1"]) as first, Tavern.dev(NODES, ["--node", "n2"], data=first.data) as second:
+        with Socket(first, user="ann") as here, Socket(second, user="ann") as there:
+            browser.open(first, "#/users/ann")
+            browser.wait("document.querySelector('table[aria-label=Sessions] tbody')?.innerText.includes('n2')", 15_000)
+            linked = browser.eval("JSON.stringify([...document.querySelectorAll('main a[href^=\"#/sessions/\"]')].map((one) => one.hash))")
+            assert here.hello["client"] in linked and there.hello["client"] not in linked, linked
+            browser.quiet()
+            browser.leave()
+
+
 def test_how_far_behind_the_slowest_subscription_is(browser):
     with Tavern.dev(CONFIG) as server, client(server) as api, Endpoint(lambda _: 500) as broken, Endpoint() as works:
         for name, callback in (("works", works.url), ("stuck", broken.url)):

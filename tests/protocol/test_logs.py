@@ -1,5 +1,8 @@
 """The log: why something was refused, at most one line per reason in ten seconds; warnings about unsafe settings."""
 import json
+import os
+import resource
+import socket as sockets
 import time
 
 import httpx
@@ -9,6 +12,7 @@ import redis
 from support import tokens
 from support.json_client import Socket
 from support.process import until
+from support.redis_server import RedisServer
 from support.tavern import Tavern
 
 CONFIG = 'log = "json"\norigins = ["https://app.example"]\n'
@@ -92,3 +96,29 @@ def test_a_loopback_address_needs_no_warning(server):
 def test_the_level_of_a_module_decides_what_is_logged(level, shown):
     with Tavern.serve(f'{CONFIG}log_level = "{level}"\n') as server:
         assert bool(lines(server, "ready")) is shown
+
+
+def test_a_shortage_of_descriptors_is_logged_once_in_a_while():
+    with Tavern.serve(CONFIG) as server:
+        pid = server.process.pid
+        _, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")) + 4, most))
+        crowd = [sockets.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+        until(lambda: lines(server, "accept failed; pausing"), "the line")
+        # It tries again every tenth of a second.
+        time.sleep(1.5)
+        assert len(lines(server, "accept failed; pausing")) == 1
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
+        for made in crowd:
+            made.close()
+
+
+def test_failing_commits_are_logged_once_in_a_while():
+    with RedisServer() as store, Tavern.serve(CONFIG, ["--store", store.url, "--bus", "local"]) as server:
+        store.kill()
+        headers, before = {"authorization": f"Bearer {server.key}"}, len(server.log(1_000_000).splitlines())
+        with httpx.Client(base_url=server.url, headers=headers, timeout=20, trust_env=False) as api:
+            for number in range(40):
+                assert api.post("/v1/users/ann/messages", json={"data": number}).status_code == 503
+        assert lines(server, "store failed"), server.log()
+        assert len(server.log(1_000_000).splitlines()) - before < 20, server.log()
