@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"testing"
 	"time"
 )
@@ -291,5 +292,18 @@ func TestOptionsAreChecked(t *testing.T) {
 		if _, err := New(url, options); err == nil {
 			t.Errorf("%s is accepted", url)
 		}
+	}
+}
+
+func TestAServerThatHangsIsLeftForTheNextOne(t *testing.T) {
+	hanging, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hanging.Close()
+	server := newFakeServer(t, 15_000)
+	options := Options{User: "ann", Transports: []Transport{WebSocket}, MoreURLs: []string{server.URL}, ConnectTimeout: 50 * time.Millisecond}
+	if _, err := Connect(short(t), "http://"+hanging.Addr().String(), options); err != nil {
+		t.Fatal(err)
 	}
 }

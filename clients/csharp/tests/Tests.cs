@@ -705,6 +705,21 @@ namespace Tavern.Tests
             Check.Equal(changes.Count, 0, "changes");
         }
 
+        static void AServerThatHangsIsLeftForTheNextOne()
+        {
+            var hanging = new TcpListener(IPAddress.Loopback, 0);
+            hanging.Start();
+            using (var server = new FakeServer())
+            {
+                var options = new Options { User = "ann", MoreUrls = new[] { server.Url }, ConnectTimeout = TimeSpan.FromMilliseconds(100) };
+                options.Transports = new[] { Transport.WebSocket };
+                var client = new Client($"http://127.0.0.1:{((IPEndPoint)hanging.LocalEndpoint).Port}", options);
+                Check.Soon(client.ConnectAsync().ContinueWith(done => done.Exception == null), "connect");
+                Check.Equal(client.State.ToString(), "Open", "the state");
+            }
+            hanging.Stop();
+        }
+
         static void WhatIsClosedConnectsAgainAndRestores()
         {
             using (var server = new FakeServer())
