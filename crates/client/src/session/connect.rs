@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// The longest heartbeat and pause that a server can ask for.
 const MAX_MS: u64 = 3_600_000;
@@ -32,7 +32,9 @@ impl ClientSession {
             let at = address.authority();
             let unreachable = |why: &str| Error::Unreachable(format!("cannot connect to {at}: {why}"));
             let transport = self.settings.transports[self.transport % self.settings.transports.len()];
-            let opened = match self.provide_token().await {
+            let given = self.provide_token().await;
+            let began = Instant::now();
+            let opened = match given {
                 Ok(()) => link::open(transport, self.request()).await,
                 Err(why) => Err(OpenError::NoToken(why)),
             };
@@ -50,6 +52,10 @@ impl ClientSession {
                 OpenError::Blocked(ending) => {
                     let error = unreachable(&ending.why);
                     self.check_reconnect(&ending)?;
+                    if began.elapsed() >= self.settings.connect_timeout {
+                        // No answer in time: perhaps it is the server that hangs.
+                        self.address += 1;
+                    }
                     self.refusals += 1;
                     let max = if self.worked.contains(&transport) { REFUSALS.1 } else { REFUSALS.0 };
                     if self.refusals >= max {

@@ -381,3 +381,12 @@ async fn a_reset_names_what_was_not_restored() {
     assert_eq!((failed[0].verb.as_str(), failed[0].channel.as_deref()), ("join", Some("game#1")));
     assert_eq!((failed.len(), failed[0].error.code()), (1, "not_allowed"));
 }
+
+#[tokio::test]
+async fn a_server_that_hangs_is_left_for_the_next_one() {
+    let hanging = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", hanging.local_addr().expect("an address"));
+    let server = FakeServer::start(json!({})).await;
+    let client = Client::builder(url).or_url(&*server.url).transports([Transport::WebSocket]);
+    soon("connecting", client.connect_timeout(Duration::from_millis(50)).connect()).await.expect("a session");
+}
