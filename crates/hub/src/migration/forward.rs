@@ -19,17 +19,17 @@ const KEEP_MS: u64 = 600_000;
 
 /// The node in which a session is, for a client that names another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Forward {
+pub(super) enum SessionForward {
     /// A node stored it when it stopped, or for a move.
     InStore,
     Node(Arc<str>),
 }
 
-impl Forward {
+impl SessionForward {
     /// None: it was not written by Tavern.
-    pub fn read(document: &Document) -> Option<Forward> {
+    pub fn read(document: &Document) -> Option<SessionForward> {
         let node = std::str::from_utf8(&document.body).ok()?;
-        Some(if node.is_empty() { Forward::InStore } else { Forward::Node(node.into()) })
+        Some(if node.is_empty() { SessionForward::InStore } else { SessionForward::Node(node.into()) })
     }
 }
 

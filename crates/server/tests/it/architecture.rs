@@ -106,6 +106,7 @@ const SHARED_NAMES: &[(&str, &str)] = &[
     ("Pulled", "events pulled from a subscription"),
     ("Refusal", "why the server refused something"),
     ("ReplayFrom", "where a replay begins"),
+    ("SentRequest", "the request of an attempt to deliver a batch"),
     ("Status", "what followers see of a user"),
     ("StatusUpdate", "a change of a status"),
     ("SubscriptionSettings", "the settings of a subscription to topics"),

@@ -7,7 +7,7 @@ use super::entry::{ASK_MS, IncomingMove, IncomingStage, MOVE_MS};
 use super::{IncomingMoves, IncomingRequest};
 use crate::connection::LinkId;
 use crate::core::{Core, Timer};
-use crate::migration::forward::{Forward, document_of};
+use crate::migration::forward::{SessionForward, document_of};
 use crate::migration::lookup::{LookupResult, SessionLookup};
 use crate::migration::protocol::{MoveId, RETRY_MS, send};
 use std::sync::Arc;
@@ -97,12 +97,12 @@ impl IncomingMoves {
         if version != search.forward_version {
             (search.forward_version, search.without) = (version, None);
         }
-        match document.and_then(|found| Forward::read(&found.row)) {
+        match document.and_then(|found| SessionForward::read(&found.row)) {
             // A node adopts it, or takes it for a move, soon.
-            Some(Forward::InStore) => incoming.wait_longer(core.now),
+            Some(SessionForward::InStore) => incoming.wait_longer(core.now),
             // It was taken by this node, and is on its way to its shard.
-            Some(Forward::Node(node)) if node == own => {}
-            Some(Forward::Node(node)) => self.follow(core, id, node),
+            Some(SessionForward::Node(node)) if node == own => {}
+            Some(SessionForward::Node(node)) => self.follow(core, id, node),
             // It never moved, and its node does not have it.
             None if search.without.is_some() || named == own => {
                 self.fail(core, id.half(), &LookupResult::NotFound);
