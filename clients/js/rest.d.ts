@@ -65,7 +65,7 @@ export interface Operations {
   /** List the last attempts to deliver (scope subscriptions) */
   'GET /v1/subscriptions/{name}/attempts': { params: { /** The subscription */ name: SubscriptionName }; query?: { /** Only attempts that did not deliver the whole batch */ failed?: boolean; /** `next` of the previous page */ after?: Number; /** Rows of the page */ limit?: number }; reply: { attempts: Attempt[]; /** Pass it as `after` to get the next page; null: this is the last */ next: string | null } };
   /** Show one attempt with the request that was sent (scope subscriptions) */
-  'GET /v1/subscriptions/{name}/attempts/{number}': { params: { /** The subscription */ name: SubscriptionName; /** The number of the attempt */ number: number }; reply: Attempt };
+  'GET /v1/subscriptions/{name}/attempts/{number}': { params: { /** The subscription */ name: SubscriptionName; /** The number of the attempt */ number: Number }; reply: Attempt };
   /** Send a test event now (scope subscriptions) */
   'POST /v1/subscriptions/{name}/test': { params: { /** The subscription */ name: SubscriptionName }; reply: Attempt };
   /** Replace the secret that signs (scope subscriptions) */
