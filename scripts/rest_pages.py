@@ -18,7 +18,7 @@ PAGES = (
     ("topics", "Topics", "Publish durable events, browse the events that are stored, and manage who may publish.", r"/v1/topics\b"),
     ("subscriptions", "Subscriptions", "Create webhooks and pull subscriptions, see why a delivery failed, replay events and retry dead letters.", r"/v1/subscriptions\b"),
     ("keys", "API keys", "Create, list and revoke the keys that services authenticate with, ask what a key may do, and sign in to the dashboard.", r"/v1/(keys|whoami|dashboard)\b"),
-    ("cluster", "Cluster", "Compare the nodes of a cluster, and read its load, counts and settings.", r"/v1/(nodes|load|overview|settings|stats)\b"),
+    ("cluster", "Cluster", "Compare the nodes of a cluster, read its load, counts and settings, and watch what passes through a node.", r"/v1/(nodes|load|overview|settings|stats|traffic)\b"),
     ("health", "Health and files", "Probes for load balancers, metrics for Prometheus, the JavaScript client and the OpenAPI document.", r"/(livez|healthz|readyz|metrics|client\.js|openapi\.json)$"),
 )
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -110,7 +110,7 @@ def curl(api, method, path, operation):
             path = path.replace(f"{{{one['name']}}}", urllib.parse.quote(str(sample(one)), safe=""))
     query = [(one["name"], sample(one)) for one in parameters if one["in"] == "query" and one.get("required")]
     address = URL + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
-    streams = "text/event-stream" in operation["responses"].get("200", {}).get("content", {})
+    streams = {"text/event-stream", "application/x-ndjson"} & operation["responses"].get("200", {}).get("content", {}).keys()
     words = ["curl", *(["-N"] if streams else [])]
     lines = []
     if method not in ("GET", "POST"):

@@ -39,6 +39,7 @@ pub use liveness::{Liveness, LivenessEffects, LivenessEvent, LivenessRules, Live
 pub use migration::{
     LookupResult, PackedSession, SessionLookup, may_have_missed, store_session, take_session,
 };
+pub use node::traffic::{Traffic, TrafficKind, TrafficObserver};
 pub use node::{
     ChannelUpdate, ControlMessage, InterestState, Node, NodeQuery, PresenceObserver, RandomSource,
     ReceivedMessage, TokenVerifier, UserNotice,

@@ -9,6 +9,7 @@ use crate::core::{authorize, detached};
 use crate::event::{Author, Event, Message, Namespace};
 use crate::node::Node;
 use crate::node::registry::shards_of;
+use crate::node::traffic::{Traffic, TrafficKind};
 use crate::settings::SlowReader;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -214,6 +215,26 @@ fn push(core: &mut Core, index: u32, event: Rc<Event>, bounds: MailboxLimits) {
 
 /// Publishes a message, stored or not. Returns how many subscriptions on this node match.
 pub(crate) fn publish_message(core: &mut Core, now: Time, publication: StampedPublish<'_>) -> u32 {
+    match core.node.traffic.is_watched() {
+        false => route_message(core, now, publication),
+        true => publish_watched(core, now, publication),
+    }
+}
+
+/// Publishes and tells those who watch this node.
+#[cold]
+fn publish_watched(core: &mut Core, now: Time, publication: StampedPublish<'_>) -> u32 {
+    let StampedPublish { space, channel, payload, json, .. } = publication;
+    let author = publication.author.clone();
+    let receivers = route_message(core, now, publication);
+    if matches!(space, Namespace::Channel | Namespace::Shard) {
+        let what = TrafficKind::Message { channel, payload, json, receivers };
+        core.node.traffic.tell(Traffic { author: author.as_ref(), what });
+    }
+    receivers
+}
+
+fn route_message(core: &mut Core, now: Time, publication: StampedPublish<'_>) -> u32 {
     let StampedPublish { space, channel, payload, json, author, history } = publication;
     let is_numbered = history.is_some() && core.node.history_limits(channel).is_some();
     core.stats.published.add(1);

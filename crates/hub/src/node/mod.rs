@@ -14,6 +14,7 @@ pub mod rates;
 pub mod registry;
 pub mod session_slots;
 pub mod stats;
+pub mod traffic;
 
 use admission::{Admission, AdmissionLimits};
 use adoption::AdoptionCheck;
@@ -28,6 +29,7 @@ use rates::{RateLimits, Rates};
 use registry::Registry;
 use session_slots::SessionSlots;
 use stats::Stats;
+use traffic::TrafficTap;
 
 use crate::connection::CloseReason;
 use crate::settings::Settings;
@@ -78,6 +80,8 @@ pub struct Node {
     /// How many users and sessions there are.
     pub population: Population,
     pub adoption: AdoptionCheck,
+    /// Operators who watch messages and commands live.
+    pub traffic: TrafficTap,
     pub(crate) name: Arc<str>,
     epoch: AtomicU64,
     observer: OnceLock<Box<dyn PresenceObserver>>,
@@ -128,6 +132,7 @@ impl Node {
             blocks: Arc::default(),
             population: Population::default(),
             adoption: AdoptionCheck::default(),
+            traffic: TrafficTap::default(),
             has_history: settings.has_history(),
             history_kinds: settings.history_kinds(),
             has_retained: AtomicBool::new(false),

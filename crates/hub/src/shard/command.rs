@@ -1,8 +1,8 @@
 //! The commands of the JSON protocol, each routed to its feature. A refusal is a reply, not an error.
 //! The same code serves WebSocket, SSE, long-poll and single HTTP commands; it knows only the caller's link.
 
-use super::Shard;
 use super::channel_command::{op_history, op_publish, op_subscribe};
+use super::{Shard, traffic};
 use crate::connection::CloseReason;
 use crate::core::command::{
     Caller, CommandEnd, CommandResult, CommandWait, Flow, WaitingCommand, refuse, reply, take_command,
@@ -46,6 +46,10 @@ impl Shard {
             core.traced_op = command.op.name();
         }
         core.stats.commands.add(1);
+        match &parsed {
+            Ok(command) => traffic::begins(core, caller, &command.op),
+            Err(bad) => traffic::refused(core, caller, None, &bad.refusal),
+        }
         core.refused_with = None;
         // A reply for another connection that had this number is dropped.
         core.replies.forget(caller.link.id);
@@ -83,6 +87,9 @@ impl Shard {
                     return Flow::Wait;
                 };
                 self.core.refused_with = None;
+                if let Err(refusal) = &answer {
+                    traffic::refused(&self.core, caller, None, refusal);
+                }
                 return reply(&mut self.core, caller, id.as_deref(), answer, out);
             }
             WaitingCommand::Hello(id, hello) => {
@@ -92,6 +99,10 @@ impl Shard {
                 };
                 self.core.refused_with = None;
                 let greeted = answer.is_ok();
+                match &answer {
+                    Ok(_) => traffic::greeted(&self.core, caller),
+                    Err(refusal) => traffic::refused(&self.core, caller, None, refusal),
+                }
                 return match reply(&mut self.core, caller, id.as_deref(), answer, out) {
                     Flow::Done if greeted => Flow::Greeted,
                     flow => flow,
@@ -100,8 +111,11 @@ impl Shard {
             WaitingCommand::Paused(command) => command,
         };
         self.core.refused_with = None;
-        if let Some(refused) = self.core.replies.take(link) {
-            return reply(&mut self.core, caller, command.id.as_deref(), refused, out);
+        if let Some(answer) = self.core.replies.take(link) {
+            if let Err(refusal) = &answer {
+                traffic::refused(&self.core, caller, Some(&command.op), refusal);
+            }
+            return reply(&mut self.core, caller, command.id.as_deref(), answer, out);
         }
         if !may_begin(&self.core, caller, &command) {
             caller.waiting = Some(Box::new(WaitingCommand::Paused(command)));
@@ -188,8 +202,14 @@ fn ended(
 ) -> Flow {
     let link = caller.link.id;
     let id = command.id.as_deref();
+    if let CommandEnd::Refuse(refusal) = &end {
+        traffic::refused(core, caller, Some(&command.op), refusal);
+    }
     let (waiting, flow) = match end {
         CommandEnd::Reply(body) => {
+            if let Op::Hello(_) = &command.op {
+                traffic::greeted(core, caller);
+            }
             return match reply(core, caller, id, Ok(body), out) {
                 Flow::Done => flow_after(&command.op),
                 flow => flow,

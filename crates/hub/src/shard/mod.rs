@@ -10,6 +10,7 @@ mod pack;
 mod redis_publish;
 mod service_command;
 mod timers;
+mod traffic;
 
 pub use redis_publish::{RedisPublish, next_redis_reply, publish_stored};
 pub use service_command::ServiceCommand;

@@ -28,5 +28,6 @@ mod presence_storm;
 mod sessions;
 mod topic_admin;
 mod topics;
+mod traffic;
 mod unknown_outcomes;
 mod visibility;

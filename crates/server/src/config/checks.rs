@@ -115,7 +115,7 @@ pub(super) fn check(values: &mut Values, config: &Config, for_server: bool) {
 }
 
 fn check_dashboard(values: &mut Values, config: &Config) {
-    let DashboardConfig { proxy_header, proxy_scopes } = &config.dashboard;
+    let DashboardConfig { proxy_header, proxy_scopes, .. } = &config.dashboard;
     if let Some(unknown) = proxy_scopes.iter().find(|scope| Scope::parse(scope).is_none()) {
         let message = format!(
             "dashboard.proxy_scopes: {unknown:?} is not a scope; the scopes are publish, events, subscriptions, presence, parties, users, admin"

@@ -393,6 +393,8 @@ section! {
         proxy_header: String = KeySchema::text("").example("\"X-Forwarded-User\"");
         /// The scopes of users that the proxy names: publish, events, subscriptions, presence, parties, users, admin.
         proxy_scopes: Vec<String> = KeySchema::list(&[]).example("[\"presence\", \"subscriptions\"]");
+        /// Whether keys with the scope admin may watch messages and commands live. Each opening is in the audit trail.
+        traffic: bool = KeySchema::flag(true);
     }
 }
 

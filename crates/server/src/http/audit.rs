@@ -5,7 +5,7 @@
 
 use super::api::HttpApi;
 use super::body::HttpResponse;
-use super::request::decode;
+use super::request::{Query, decode};
 use super::server::ClientAddress;
 use crate::audit;
 use http::Method;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The method, the path and the name of each administrative action. `{}` stands for one segment, and is the target.
-const ACTIONS: [(&str, &str, &str); 22] = [
+const ACTIONS: [(&str, &str, &str); 23] = [
     ("DELETE", "channels/{}/history", "history.clear"),
     ("POST", "dashboard/links", "dashboard.link"),
     ("POST", "keys", "key.create"),
@@ -38,7 +38,11 @@ const ACTIONS: [(&str, &str, &str); 22] = [
     ("DELETE", "users/{}/ban", "user.unban"),
     ("PUT", "users/{}/visibility", "user.visibility"),
     ("GET", "users/{}/inbox", "user.read_inbox"),
+    ("GET", WATCHING, "traffic.watch"),
 ];
+
+/// Each opening is recorded, with the channels that were asked for.
+const WATCHING: &str = "traffic";
 
 /// How long reading the private data of one user with one key is not recorded again: an open page polls it.
 const READ_AGAIN: Duration = Duration::from_secs(600);
@@ -79,14 +83,18 @@ impl RecordedReads {
 pub async fn record(api: &HttpApi, parts: &Parts, key: &Arc<str>, answer: &HttpResponse) {
     let path = parts.uri.path().strip_prefix("/v1/").unwrap_or_default();
     let Some((action, target)) = action_of(parts.method.as_str(), path) else { return };
-    if parts.method == Method::GET {
+    if parts.method == Method::GET && path != WATCHING {
         let read = format!("{key}\n{}\n{path}", answer.status().as_u16());
         if !api.recorded_reads.is_new(&read, Instant::now()) {
             return;
         }
     }
     let from = parts.extensions.get::<ClientAddress>().map(|address| address.0.to_string());
-    let target = decode(target, false).unwrap_or_default();
+    let target = match path {
+        WATCHING => Query::of(parts).ok().and_then(|query| query.one("channel").ok()?.map(str::to_owned)),
+        _ => decode(target, false).ok(),
+    };
+    let target = target.unwrap_or_default();
     let line = audit::line(action, &target, key, from, answer.status().as_u16(), &api.node.settings.node);
     tracing::info!(action, target, key = &**key, from = line.from, status = line.status, "audit");
     let commit = audit::commit(&line, api.now());

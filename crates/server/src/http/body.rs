@@ -20,6 +20,7 @@ pub enum ResponseBody {
     /// The same, counted until it is sent.
     Counted(CountedBody),
     Events(super::stream::EventStream),
+    Traffic(Box<super::traffic::TrafficStream>),
 }
 
 /// The unsent rest of a body.
@@ -68,6 +69,9 @@ impl HttpBody for ResponseBody {
             ResponseBody::Events(events) => {
                 events.poll(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
+            ResponseBody::Traffic(lines) => {
+                lines.poll(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+            }
         }
     }
 
@@ -75,7 +79,7 @@ impl HttpBody for ResponseBody {
         match self {
             ResponseBody::Whole(bytes) => bytes.is_none(),
             ResponseBody::Counted(body) => body.rest.is_empty(),
-            ResponseBody::Events(_) => false,
+            ResponseBody::Events(_) | ResponseBody::Traffic(_) => false,
         }
     }
 
@@ -85,7 +89,7 @@ impl HttpBody for ResponseBody {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
             ResponseBody::Counted(body) => SizeHint::with_exact(body.rest.len() as u64),
-            ResponseBody::Events(_) => SizeHint::default(),
+            ResponseBody::Events(_) | ResponseBody::Traffic(_) => SizeHint::default(),
         }
     }
 }

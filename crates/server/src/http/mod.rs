@@ -39,6 +39,7 @@ mod session;
 mod sign_in;
 mod stream;
 mod topics;
+mod traffic;
 mod user;
 mod vouched;
 

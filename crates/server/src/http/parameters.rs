@@ -19,6 +19,7 @@ fn of_route(route: &str) -> &'static [&'static str] {
         "/v1/channels/{}/history" | "/v1/topics/{}/events" => &["after", "before", "limit"],
         "/v1/channels/{}/presence" => &["after", "limit", "counts_only"],
         "/v1/load" => &["range"],
+        "/v1/traffic" => &["channel", "only", "sender"],
         "/v1/users" => &["after", "limit", "online", "prefix"],
         "/v1/subscriptions/{}/attempts" => &["after", "limit", "failed"],
         "/v1/subscriptions/{}/events" => &["after", "limit", "wait_ms"],

@@ -7,7 +7,9 @@ use super::key_holder::{KeyHolder, RequestBody};
 use super::request::{self, Query, decode};
 use super::server::HttpConnection;
 use super::session::{put, stopping};
-use super::{audit, control, history, keys, lists, overview, party, people, publish, sign_in, topics};
+use super::{
+    audit, control, history, keys, lists, overview, party, people, publish, sign_in, topics, traffic,
+};
 use crate::shard::input::ShardInput;
 use crate::supervisor::panics;
 use crate::traces;
@@ -144,6 +146,7 @@ async fn answer(
             holder.with_scope(&[Scope::Admin]).await?;
             overview::load(api, parts).await
         }
+        ("GET", ["traffic"]) => traffic::watch(api, parts, holder.with_scope(&[Scope::Admin]).await?),
         ("GET", ["settings"]) => {
             holder.with_scope(&[Scope::Admin]).await?;
             Ok(overview::settings(&api.config))

@@ -67,6 +67,7 @@ pub const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/topics", &["GET"]),
     ("/v1/topics/{}", &["GET", "PUT", "DELETE"]),
     ("/v1/topics/{}/events", &["GET", "POST"]),
+    ("/v1/traffic", &["GET"]),
     ("/v1/users", &["GET"]),
     ("/v1/users/{}", &["GET", "DELETE"]),
     ("/v1/users/{}/ban", &["GET", "PUT", "DELETE"]),
@@ -96,7 +97,7 @@ pub enum ListenerSide {
 }
 
 /// What is for operators: the dashboard, the metrics, and the API about the server itself. A prefix ends with `/`.
-const OPERATORS: [&str; 10] = [
+const OPERATORS: [&str; 11] = [
     "/",
     "/assets/",
     "/metrics",
@@ -107,6 +108,7 @@ const OPERATORS: [&str; 10] = [
     "/v1/nodes",
     "/v1/overview",
     "/v1/settings",
+    "/v1/traffic",
 ];
 
 impl ListenerSide {

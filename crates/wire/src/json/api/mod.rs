@@ -13,6 +13,7 @@ mod session;
 mod stats;
 mod subscription;
 mod topic;
+mod traffic;
 mod user;
 
 pub use channel::{ChannelCount, ChannelList, Receivers};
@@ -37,6 +38,7 @@ pub use subscription::{
     SubscriptionList, SubscriptionPutReply, SubscriptionReport, SubscriptionView, browsed, pulled,
 };
 pub use topic::{Deleted, PublishReport, TopicList, TopicReport};
+pub use traffic::{TrafficData, TrafficLine};
 pub use user::{
     ActivityReport, ChannelPresence, ClientPresence, HoldRequest, InboxList, InboxMessageReport, UserDetails,
     UserList, UserListEntry, parse_hold, parse_visibility,
