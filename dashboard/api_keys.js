@@ -1,5 +1,5 @@
 // API keys: the list, a new one, revoking one.
-import { h, put, ask, badge, code, empty, heading, table, to } from './dom.js';
+import { h, put, ask, badge, code, empty, filter, heading, table, to } from './dom.js';
 import { ago, moment, now, plural } from './format.js';
 import { call, get, part, post } from './server.js';
 
@@ -21,6 +21,7 @@ const state = ({ revoked_at: revoked, expires_at: expires }) => {
 };
 
 export function apiKeys(visit) {
+  let wanted = '';
   let again;
   const list = table('API keys', [
     { name: 'Name', sort: ({ name }) => name, cell: ({ name }) => name },
@@ -30,14 +31,19 @@ export function apiKeys(visit) {
     { name: 'Created', still: true, sort: ({ created_at: at }) => at, cell: ({ created_at: at }) => ago(at) },
     { name: 'Last used', still: true, sort: ({ last_used_at: at }) => at, cell: ({ last_used_at: at }) => ago(at) ?? 'never' },
     { name: 'Did', cell: ({ id, name }) => h('a', { href: to('audit', id), 'aria-label': `What ${name} did` }, 'audit') },
-    { name: '', cell: (one) => !one.revoked_at && h('button', { class: 'link', 'aria-label': `Revoke ${one.name}`, onclick: () => revoke(visit, one, again) }, 'Revoke …') },
+    { name: 'Action', cell: (one) => !one.revoked_at && h('button', { class: 'link', 'aria-label': `Revoke ${one.name}`, onclick: () => revoke(visit, one, again) }, 'Revoke …') },
   ], ({ id }) => id);
   const below = h('div');
-  visit.draw(heading('API keys', 'Keys of services and operators. A key is shown once, when it is created.', h('button', { class: 'main', onclick: () => create(visit, again) }, 'New key')), list.node, below);
+  const box = filter('Keys containing …', '', (value) => {
+    wanted = value.toLowerCase();
+    again();
+  });
+  visit.draw(heading('API keys', 'Keys of services and operators. A key is shown once, when it is created.', h('button', { class: 'main', onclick: () => create(visit, again) }, 'New key')), h('div', { class: 'tools' }, box), list.node, below);
   again = visit.watch(5000, (signal) => get('keys', { limit: 1000 }, signal), ({ keys, next }) => {
-    list.update(keys);
-    list.node.hidden = !keys.length;
-    put(below, keys.length ? h('p', { class: 'end' }, next ? 'The first 1,000 are shown.' : plural(keys.length, 'key')) : empty('There are no stored keys.', 'The admin_key of the configuration works without one. Create a key for each service, with the scopes that it needs.'));
+    const rows = keys.filter(({ id, name, scopes }) => [id, name, ...scopes].some((one) => one.toLowerCase().includes(wanted)));
+    list.update(rows);
+    list.node.hidden = !rows.length;
+    put(below, rows.length ? h('p', { class: 'end' }, next ? 'The first 1,000 are shown.' : plural(rows.length, 'key')) : keys.length ? empty(`No key contains “${wanted}”.`) : empty('There are no stored keys.', 'The admin_key of the configuration works without one. Create a key for each service, with the scopes that it needs.'));
   });
 }
 

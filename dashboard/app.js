@@ -12,13 +12,14 @@ import { bans } from './bans.js';
 import { apiKeys } from './api_keys.js';
 import { parties, party } from './parties.js';
 import { nodes, settings } from './nodes.js';
+import { traffic } from './traffic.js';
 import { tryIt } from './tryit.js';
 import { listenToKeys, pages, PAGES } from './keys.js';
 import { listenToSearch } from './search.js';
 
 const ROUTES = {
   '': [overview], channels: [channels, channel], users: [users, user], sessions: [users, session], topics: [topics, topic],
-  subscriptions: [subscriptions, subscription], parties: [parties, party], nodes: [nodes], keys: [apiKeys], audit: [audit, audit], bans: [bans], settings: [settings], try: [tryIt, tryIt],
+  subscriptions: [subscriptions, subscription], parties: [parties, party], nodes: [nodes], keys: [apiKeys], audit: [audit, audit], bans: [bans], traffic: [traffic], settings: [settings], try: [tryIt, tryIt],
 };
 const TICK_MS = 1000;
 // After this time what is shown is called old.

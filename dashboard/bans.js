@@ -12,7 +12,7 @@ export function bans(visit) {
     { name: 'Until', still: true, sort: ({ until }) => until ?? Infinity, cell: ({ until }) => (until ? `${moment(until)} (${ago(until)})` : 'the ban is lifted') },
     { name: 'Since', still: true, sort: ({ at }) => at, cell: ({ at }) => at && ago(at) },
     { name: 'Reason', wide: true, cell: ({ reason }) => reason },
-    { name: '', cell: ({ user }) => h('button', { class: 'link', 'aria-label': `Lift the ban of ${user}`, onclick: () => lift(user) }, 'Lift') },
+    { name: 'Action', cell: ({ user }) => h('button', { class: 'link', 'aria-label': `Lift the ban of ${user}`, onclick: () => lift(user) }, 'Lift') },
   ], ({ user }) => user);
   const below = h('div');
   const box = filter('Users or reasons containing …', '', (value) => {

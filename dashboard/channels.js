@@ -1,10 +1,12 @@
 // The list of channels, and one channel live through the public client.
 import { h, put, heading, link, badge, section, empty, code, filter, table, to } from './dom.js';
-import { count, plural, text } from './format.js';
+import { brief, count, plural } from './format.js';
 import { get, liveClient, may, part, post } from './server.js';
 import { messages } from './history.js';
+import { people } from './room.js';
 
 const PAGE = 100;
+const RATE_SECONDS = 10;
 
 export function channels(visit) {
   let prefix = '';
@@ -21,8 +23,10 @@ export function channels(visit) {
     limit = PAGE;
     again();
   });
-  visit.draw(heading('Channels', 'Channels with users present, or with subscriptions on this node. Users’ own channels are listed under user#…'), h('div', { class: 'tools' }, box), list.node, below);
-  again = visit.watch(2000, (signal) => get('channels', { prefix, present: true, limit }, signal), ({ channels: rows, next }) => {
+  const total = h('span');
+  visit.draw(heading('Channels', ['Channels with users present, or with subscriptions on this node. Users’ own channels are listed under user#… ', total]), h('div', { class: 'tools' }, box), list.node, below);
+  again = visit.watch(2000, (signal) => Promise.all([get('channels', { prefix, present: true, limit }, signal), get('stats', {}, signal)]), ([{ channels: rows, next }, { cluster }]) => {
+    put(total, `In the whole cluster: ${plural(cluster.channels, 'channel')} with subscribers, ${plural(cluster.presences, 'presence')}.`);
     list.update(rows);
     list.node.hidden = !rows.length;
     put(below, rows.length ? more(next, rows.length, () => {
@@ -40,64 +44,49 @@ export function more(next, shown, act) {
 
 export function channel(visit) {
   const [name] = visit.args;
-  let shown = PAGE;
-  let redraw;
-  const people = table('Present users', [
-    { name: 'User', cell: ({ user }) => link(user, 'users', user) },
-    { name: 'Clients', number: true, cell: ({ clients }) => count(clients) },
-    { name: 'State', wide: true, cell: ({ state, leaving }) => [leaving && badge('leaving', 'warn'), state !== undefined && state !== null && h('code', {}, text(state))] },
-  ], ({ user }) => user);
-  const who = h('div');
   const sub = h('span', {}, 'Loading …');
+  const pace = h('span', {});
   const said = messages(visit, name);
+  const told = (total, mode) => put(sub, mode && badge('live', 'good'), ` ${plural(total, 'user')} present${mode === 'counts' ? ', read every two seconds' : ''}`);
+  const who = people(visit, name, told);
   visit.draw(
-    heading(name, sub, h('a', { class: 'button', href: to('try', name) }, 'Try it here')),
-    h('div', { class: 'room' }, section('Messages', may('publish') && publishForm(visit, name), said.nodes), section('Present users', who)),
+    heading(name, [sub, pace], h('a', { class: 'button', href: to('try', name) }, 'Try it here')),
+    h('div', { class: 'room' }, section('Messages', may('publish') && publishForm(visit, name), said.nodes), section('Present users', who.nodes)),
   );
-  const showMore = () => {
-    shown += PAGE;
-    redraw();
-  };
-  const present = (rows, anonymous) => {
-    people.update(rows.slice(0, shown));
-    const others = anonymous > 0 && h('p', { class: 'end' }, `${rows.length ? 'and ' : ''}${plural(anonymous, 'anonymous user')}`);
-    if (rows.length) put(who, people.node, rows.length > shown && h('button', { class: 'quiet', onclick: showMore }, `Show more of ${count(rows.length)}`), others);
-    else put(who, others || empty('No users are present.', 'A subscription does not make a user present; a client sends join. Or set presence from a service:', code(`curl -X PUT -H "Authorization: Bearer $KEY" -d '{"ttl_s": 60}' \\\n  ${location.origin}/v1/channels/${part(name)}/presence/ann`)));
-  };
 
   let live;
-  const show = () => {
-    const rows = [...live.users.values()].map(({ user, clients, state, leaving }) => ({ user, clients: clients.size, state, leaving }));
-    rows.sort((a, b) => (a.user < b.user ? -1 : 1));
-    put(sub, badge('live', 'good'), ` ${plural(live.count, 'user')} present${live.mode === 'counts' ? '; large channels show counts only' : ''}`);
-    present(rows, live.count - rows.length);
+  // How many messages came in each of the last seconds.
+  let [seconds, heard] = [[], 0];
+  const add = (message) => {
+    heard += 1;
+    said.add(message);
   };
+  const show = () => who.show(live);
   const room = liveClient().channel(name);
   const follow = async () => {
-    room.on('message', said.add);
+    room.on('message', add);
     live = await room.presence();
     if (visit.signal.aborted) return;
     // Only channels with history have a position.
     if (room.position) said.open();
     live.on('change', show);
-    (redraw = show)();
+    visit.each(1000, () => {
+      [seconds, heard] = [[...seconds, heard].slice(-RATE_SECONDS), 0];
+      pace.textContent = `; ${brief(seconds.reduce((sum, one) => sum + one, 0) / seconds.length)} messages/s in the last ${plural(seconds.length, 'second')}`;
+    });
+    show();
   };
   visit.signal.addEventListener('abort', () => {
-    room.off('message', said.add);
+    room.off('message', add);
     live?.off('change', show);
     room.unsubscribe().catch(() => {});
   });
-  follow().catch(() => asList());
-
   // If the key or the channel does not allow subscriptions, presence is loaded by REST every two seconds.
-  function asList() {
+  follow().catch(() => {
     if (visit.signal.aborted) return;
     said.open();
-    redraw = visit.watch(2000, (signal) => get(`channels/${part(name)}/presence`, {}, signal), ({ users = [], count: total }) => {
-      put(sub, `${plural(total, 'user')} present`);
-      present(users.filter(({ user }) => user !== null).map(({ user, clients, leaving }) => ({ user, clients: clients.length, state: clients.at(-1)?.state, leaving })), 0);
-    });
-  }
+    who.fromStore();
+  });
 }
 
 function publishForm(visit, name) {

@@ -4,6 +4,7 @@ import { ago, count, moment, plural, span, text } from './format.js';
 import { call, get, part, post } from './server.js';
 import { more } from './channels.js';
 import { attempts } from './attempts.js';
+import { attemptCharts } from './attempt_charts.js';
 import { create, edit, remove, rotate, test } from './subscription_form.js';
 
 const KINDS = { healthy: 'good', behind: 'warn', throttled: 'warn', failing: 'bad', disabled: 'plain' };
@@ -74,14 +75,15 @@ export function subscription(visit) {
     button('Delete …', () => report && remove(visit, path, report)),
   ];
   const tries = attempts(visit, path, again);
-  visit.draw(heading(name, sub, ...actions), queue, section('In flight', way), section('Attempts', tries.nodes), section('Dead letters', dead), section('Settings', what));
+  const charts = attemptCharts();
+  visit.draw(heading(name, sub, ...actions), queue, section('Deliveries', charts.node), section('In flight', way), section('Attempts', tries.nodes), section('Dead letters', dead), section('Settings', what));
   const parked = table('Dead letters', [
     { name: 'Seq', cell: ({ seq, id }) => h('span', { title: id }, count(seq)) },
     { name: 'Topic', cell: ({ topic }) => topic },
     { name: 'Failed', still: true, cell: ({ parked_at: at }) => ago(at) },
     { name: 'Reason', cell: ({ reason }) => reason },
     { name: 'Event', wide: true, cell: ({ event }) => h('code', {}, text(event, 160)) },
-    { name: '', cell: ({ seq }) => h('button', { class: 'link', 'aria-label': `Retry event ${seq}`, onclick: () => retry(visit, path, [seq], again) }, 'Retry') },
+    { name: 'Action', cell: ({ seq }) => h('button', { class: 'link', 'aria-label': `Retry event ${seq}`, onclick: () => retry(visit, path, [seq], again) }, 'Retry') },
   ], ({ seq }) => seq);
   const look = visit.watch(2000, async (signal) => {
     const [found, deadLetters, tried] = await Promise.all([get(path, {}, signal), get(`${path}/dead-letters`, { limit: 100 }, signal), get(`${path}/attempts`, tries.query(), signal)]);
@@ -89,6 +91,7 @@ export function subscription(visit) {
   }, ({ found, deadLetters: { dead_letters: letters = [], next }, tried }) => {
     report = found;
     tries.update(tried.attempts);
+    charts.update(found, tried.attempts, tries.query().failed);
     const off = report.health === 'disabled';
     put(sub, health(report), ` ${[WHY[report.why], !off && last(report.last)].filter(Boolean).join('; ')}`);
     turn.textContent = off ? 'Enable' : 'Disable';

@@ -8,16 +8,18 @@ const PAGE = 200;
 /** Messages that the page keeps; a search beyond them is for the API. */
 const LOADED_MAX = 5000;
 const SHOWN_MAX = 200;
+const DRAW_MS = 200;
 
 /** `open` loads what is stored; `add` takes a live message. */
 export function messages(visit, name) {
   const path = `channels/${part(name)}/history`;
-  let [epoch, wanted, more, stored, seen, rows] = [0, '', false, false, 0, []];
+  let [epoch, wanted, more, stored, seen, rows, fresh] = [0, '', false, false, 0, [], []];
   const list = table('Messages', [
     { name: 'When', cell: ({ at }) => h('time', { title: moment(at) }, ago(at)) },
     { name: 'From', cell: ({ from }) => (from?.user ? link(from.user, 'users', from.user) : from?.client ?? 'a service') },
     { name: 'Data', wide: true, cell: ({ data, offset }) => h('code', { title: offset && `offset ${count(offset)}` }, text(data, 1000)) },
   ], ({ offset, live }) => `${epoch} ${offset ?? live}`);
+  list.node.tabIndex = 0;
   const below = h('div');
   const matches = (row) => !wanted || [text(row.data, Infinity), row.from?.user ?? '', row.message_id ?? ''].some((one) => one.toLowerCase().includes(wanted));
   const none = () => (stored
@@ -62,11 +64,19 @@ export function messages(visit, name) {
   });
 
   const add = (message) => {
-    if (stored && message.epoch !== epoch) rows = [];
+    if (stored && message.epoch !== epoch) [rows, fresh] = [[], []];
     epoch = message.epoch ?? epoch;
-    if (message.offset !== undefined && rows.some(({ offset }) => offset === message.offset)) return;
-    rows = [{ at: now(), live: (seen += 1), ...message }, ...rows].slice(0, LOADED_MAX);
-    show();
+    fresh.push({ at: now(), live: (seen += 1), ...message });
+    // Nothing is drawn while the page is hidden.
+    if (fresh.length > 2 * LOADED_MAX) fresh = fresh.slice(-LOADED_MAX);
   };
+  // A busy channel has more messages than can be drawn one by one.
+  visit.each(DRAW_MS, () => {
+    if (!fresh.length) return;
+    const known = new Set(rows.map(({ offset }) => offset));
+    const added = fresh.filter(({ offset }) => offset === undefined || !known.has(offset));
+    [rows, fresh] = [[...added.reverse(), ...rows].slice(0, LOADED_MAX), []];
+    show();
+  });
   return { nodes: [h('div', { class: 'tools' }, box, clear), list.node, below], open, add };
 }

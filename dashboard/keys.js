@@ -11,6 +11,7 @@ export const PAGES = [
   { path: 'parties', title: 'Parties', key: 'p', scope: ['parties'], docs: 'guides/parties' },
   { path: 'topics', title: 'Topics', key: 't', scope: ['events', 'subscriptions'], docs: 'guides/events' },
   { path: 'subscriptions', title: 'Subscriptions', key: 's', scope: ['subscriptions'], docs: 'guides/webhooks' },
+  { path: 'traffic', title: 'Live traffic', key: 'l', scope: ['admin'], docs: 'operate/dashboard' },
   { path: 'nodes', title: 'Nodes', key: 'n', scope: ['admin'], docs: 'operate/failures' },
   { path: 'keys', title: 'API keys', key: 'k', scope: ['admin'], docs: 'guides/authentication' },
   { path: 'audit', title: 'Audit', key: 'a', scope: ['admin'], docs: 'guides/users' },

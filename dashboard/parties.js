@@ -1,7 +1,7 @@
 // Parties: members, invites, tickets.
 import { h, put, heading, link, badge, section, empty, filter, table, facts, code } from './dom.js';
 import { ago, count, plural } from './format.js';
-import { get, part } from './server.js';
+import { get, may, part } from './server.js';
 import { more } from './channels.js';
 
 const SHOWN = 4;
@@ -23,8 +23,10 @@ export function parties(visit) {
     wanted = value.toLowerCase();
     again();
   });
-  visit.draw(heading('Parties', 'Parties with their members and open invites.'), h('div', { class: 'tools' }, box), list.node, below);
-  again = visit.watch(2000, (signal) => get('parties', { limit: 1000 }, signal), ({ parties: all, next }) => {
+  const total = h('span');
+  visit.draw(heading('Parties', ['Parties with their members and open invites. ', total]), h('div', { class: 'tools' }, box), list.node, below);
+  again = visit.watch(2000, (signal) => Promise.all([get('parties', { limit: 1000 }, signal), may('presence') && get('stats', {}, signal)]), ([{ parties: all, next }, stats]) => {
+    put(total, stats && `There ${stats.cluster.parties === 1 ? 'is' : 'are'} ${count(stats.cluster.parties)}.`);
     const rows = all.filter(({ party_id: id, members, pending }) => String(id).startsWith(wanted) || [...members, ...pending].some(({ user }) => user.toLowerCase().includes(wanted)));
     list.update(rows);
     list.node.hidden = !rows.length;

@@ -123,6 +123,30 @@ export async function call(method, path, { query, body, signal, wait = 0 } = {})
 export const get = (path, query, signal) => call('GET', path, { query, signal });
 export const post = (path, body) => call('POST', path, { body });
 
+/** Reads a response of JSON lines until it ends. */
+export async function lines(path, query, signal, take) {
+  const pairs = Object.entries(query).filter(([, value]) => value !== '');
+  let reader;
+  try {
+    const response = await fetch(`/v1/${path}?${new URLSearchParams(pairs)}`, { cache: 'no-store', headers: key ? { authorization: `Bearer ${key}` } : {}, signal });
+    if (!response.ok) {
+      const { error } = await response.json();
+      throw new ServerError(response.status, error.code, error.message);
+    }
+    reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let rest = ''; ;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const found = (rest + value).split('\n');
+      rest = found.pop();
+      found.forEach((line) => take(JSON.parse(line)));
+    }
+  } catch (fault) {
+    if (signal.aborted || fault instanceof ServerError) throw fault;
+    throw new ServerError(0, 'lost', 'No response from this address.');
+  }
+}
+
 /** Encodes a name for a URL path. */
 export const part = (name) => encodeURIComponent(name);
 

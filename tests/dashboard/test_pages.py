@@ -172,6 +172,7 @@ def test_presence_and_messages_appear_live(browser, sample):
         browser.sees('{"mood":"good"}')
         zoe.ok("publish", channel="room#live", data="good evening")
         browser.sees("good evening")
+        browser.wait("/; 0?[.,]?[0-9]+ messages\\/s in the last [0-9]+ second/.test(document.querySelector('.sub').innerText)")
         zoe.ok("leave", channel="room#live")
         browser.sees("0 users present")
 

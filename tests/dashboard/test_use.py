@@ -282,6 +282,8 @@ def test_attempts_are_shown_in_words_and_filtered(browser):
             browser.sees("500 Internal Server Error")
             browser.sees("database is down")
             browser.wait("document.querySelectorAll('table[aria-label=Attempts] tbody tr').length === 2")
+            chart = "document.querySelector('[data-chart=delivered] .plot').getAttribute('aria-label')"
+            browser.wait(f"/ delivered: now \\d, from 0 to 1; failed: now \\d, from 0 to 1\\. /.test({chart})")
             browser.click("label.check input")
             browser.wait("document.querySelectorAll('table[aria-label=Attempts] tbody tr').length === 1")
             browser.click("table[aria-label=Attempts] tbody button")
