@@ -13,7 +13,9 @@ pub const EVENT: &str = "bench";
 
 /// The app in the configuration of Tavern.
 pub fn settings() -> String {
-    format!("[[pusher.apps]]\nid = \"{APP}\"\nkey = \"{KEY}\"\nsecret = \"{SECRET}\"\n")
+    let app = format!("[[pusher.apps]]\nid = \"{APP}\"\nkey = \"{KEY}\"\nsecret = \"{SECRET}\"\n");
+    // A frame to every listener for each that arrives is no part of a fan-out.
+    app + "subscription_count = false\n"
 }
 
 /// The app in the environment of Sockudo, which has no other limits then.
