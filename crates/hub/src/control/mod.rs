@@ -68,7 +68,7 @@ impl UserControl {
                 };
                 if let Some(ban) = ban {
                     let change = BanChange { user: request.user.clone(), ban };
-                    self.ban_list.update(core, &ALL_BANS.into(), &change);
+                    self.ban_list.update(core, ALL_BANS, &change);
                 }
                 if let Some(reply) = orders::carry_out(core, &request) {
                     answer(core, from, reply);

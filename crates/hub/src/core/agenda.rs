@@ -46,7 +46,7 @@ pub(crate) enum Timer {
     Retention,
     /// Messages were published to channels with history in this turn: store them.
     HistoryCommit,
-    /// Messages of a channel with history may be missing: compare with the store.
+    /// It is not known whether messages of a channel with history were stored: compare with the store.
     HistoryCheck(Arc<str>),
     /// A client has read its mailbox: send more of the messages that it missed.
     HistoryFeed(ListenerId),

@@ -21,33 +21,25 @@ use crate::core::listener::ListenerId;
 use crate::core::publish::take_unread_of;
 use crate::core::{Core, Feature, ReplyTo, Timer, refusal};
 use crate::event::{Message, Namespace};
+use crate::replica::Replicas;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use publisher::HistoryWriter;
-use reader::{HistoryReader, ReadPage};
-use std::collections::BTreeMap;
+use reader::HistoryReader;
 use std::sync::Arc;
 use sweep::Sweep;
 use tavern_domain::HistoryPosition;
 use tavern_store::limits::RETRY_AFTER_MS;
-use tavern_store::{Found, Read, StoreAnswer, Ticket, Work};
+use tavern_store::{Read, StoreAnswer, Ticket, Work};
 use tracker::Tracker;
-
-/// How long a message that was overtaken may be on its way before the store is asked.
-const HOLE_MS: u64 = 20;
-/// How many channels are compared with the store at each heartbeat.
-const COMPARE_CHANNELS: usize = 1_000;
 
 pub(crate) struct History {
     publisher: HistoryWriter,
-    /// Ordered, so that equal runs visit channels in the same order.
-    trackers: BTreeMap<Arc<str>, Tracker>,
+    trackers: Replicas<Tracker>,
     requests: HashMap<Ticket, HistoryTask, RandomState>,
     /// Answers for subscribe commands that are not written yet.
     answers: HashMap<LinkId, SubscribeAnswer, RandomState>,
     sweep: Sweep,
-    /// How often channels were compared with the store.
-    round: usize,
 }
 
 /// Where a subscriber begins; its messages follow when it knows that.
@@ -59,11 +51,6 @@ struct SubscribeAnswer {
 
 /// What a store operation is for.
 enum HistoryTask {
-    /// A page for the subscribers of a channel.
-    Page {
-        channel: Arc<str>,
-        page: ReadPage,
-    },
     /// A page for the command `history`.
     Command {
         to: ReplyTo,
@@ -83,11 +70,10 @@ impl History {
         }
         History {
             publisher: HistoryWriter::default(),
-            trackers: BTreeMap::new(),
+            trackers: Replicas::new(Feature::History),
             requests: HashMap::default(),
             answers: HashMap::default(),
             sweep,
-            round: 0,
         }
     }
 
@@ -109,14 +95,16 @@ impl History {
     pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         if self.publisher.owns(ticket) {
             for channel in self.publisher.answered(core, answer) {
-                if self.trackers.contains_key(&channel) {
+                if self.trackers.get(&channel).is_some() {
                     core.agenda.set(core.now + RETRY_AFTER_MS, Timer::HistoryCheck(channel));
                 }
             }
             return;
         }
+        if self.trackers.owns(ticket) {
+            return self.page_read(core, ticket, answer);
+        }
         match self.requests.remove(&ticket) {
-            Some(HistoryTask::Page { channel, page }) => self.page_read(core, &channel, page, answer),
             Some(HistoryTask::Command { to, ttl_ms }) => {
                 let reply = command::page_reply(core, ttl_ms, answer);
                 core.finish(to, reply);
@@ -133,34 +121,41 @@ impl History {
     /// A message of a channel with history arrived, from this shard, another one or another node.
     pub fn arrived(&mut self, core: &mut Core, message: Arc<Message>) {
         let Ok(channel) = std::str::from_utf8(message.channel()) else { return };
-        if let Some(tracker) = self.trackers.get_mut(channel) {
-            tracker.arrive(core, message);
-            let channel = tracker.channel().clone();
-            return self.go_on(core, &channel);
+        if let Some(tracker) = self.trackers.update(core, channel, &message) {
+            if !tracker.is_settled() {
+                let channel = tracker.channel().clone();
+                self.go_on(core, &channel);
+            }
+            return;
         }
         let channel: Arc<str> = channel.into();
         let has_subscribers = has_subscribers(core, &channel);
-        let tracker = self.tracker(core, &channel);
-        tracker.arrive(core, message);
-        if !has_subscribers {
+        self.tracker(core, &channel);
+        if let Some(tracker) = self.trackers.update(core, &channel, &message)
+            && !has_subscribers
+        {
             // Only listeners by pattern: they asked for no position.
             tracker.begin_with_arrived(core);
         }
         self.go_on(core, &channel);
     }
 
-    fn tracker(&mut self, core: &Core, channel: &Arc<str>) -> &mut Tracker {
+    fn tracker(&mut self, core: &mut Core, channel: &Arc<str>) -> &mut Tracker {
+        if self.trackers.get(channel).is_some_and(Tracker::is_by_pattern) {
+            // Its position may be old: a subscriber begins with what the store says.
+            self.trackers.drop(core, channel);
+        }
+        let is_new = self.trackers.get(channel).is_none();
+        let tracker = self.trackers.make(channel);
+        if !is_new {
+            return tracker;
+        }
         let limits = core.node.history_limits(channel.as_bytes());
         let is_numbered = limits.is_some();
         let kept = limits.or_else(|| core.node.retained_limits(channel.as_bytes()));
         let ttl_ms = kept.map_or(u64::MAX, |limits| limits.ttl_ms);
-        if self.trackers.get(channel).is_some_and(Tracker::is_by_pattern) {
-            // Its position may be old: a subscriber begins with what the store says.
-            self.trackers.remove(channel);
-        }
-        self.trackers
-            .entry(channel.clone())
-            .or_insert_with(|| Tracker::new(channel.clone(), ttl_ms, is_numbered))
+        *tracker = Tracker::new(channel.clone(), ttl_ms, is_numbered);
+        tracker
     }
 
     /// A listener subscribed without a position: Redis connections, and sessions that arrive from other nodes.
@@ -172,7 +167,7 @@ impl History {
     /// A listener left the channel, or ended.
     pub fn left(&mut self, core: &mut Core, id: ListenerId, channel: &Arc<str>) {
         if !has_subscribers(core, channel) {
-            self.trackers.remove(channel);
+            self.trackers.drop(core, channel);
         } else if let Some(tracker) = self.trackers.get_mut(channel) {
             tracker.leave(id);
         }
@@ -208,42 +203,28 @@ impl History {
                 None => tracker.answer_sent(core, reader.id),
             }
         }
-        if tracker.reading.is_some() {
-            return;
-        }
         if tracker.wants_read() {
-            let (page, read) = tracker.next_read();
-            tracker.reading = Some(page);
-            let task = HistoryTask::Page { channel: channel.clone(), page };
-            return self.submit(core, task, Work::Read(read));
-        }
-        if tracker.has_hole() && !tracker.check_due {
-            tracker.check_due = true;
-            core.agenda.set(core.now + HOLE_MS, Timer::HistoryCheck(channel.clone()));
+            self.trackers.read(core, channel);
         }
     }
 
-    fn page_read(&mut self, core: &mut Core, channel: &Arc<str>, page: ReadPage, answer: StoreAnswer) {
-        let Some(tracker) = self.trackers.get_mut(channel) else { return };
-        tracker.reading = None;
-        if let StoreAnswer::Read(Found::History(found)) = answer {
-            tracker.read(core, page, found);
-            return self.go_on(core, channel);
+    fn page_read(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
+        let Some(read) = self.trackers.answered(core, ticket, answer) else { return };
+        let Some(failed) = read.failed else { return self.go_on(core, &read.name) };
+        let Some(tracker) = self.trackers.get_mut(&read.name) else { return };
+        for claim in tracker.failed().into_iter().filter_map(|reader| reader.claim) {
+            core.finish(claim, Err(refusal(&failed)));
         }
-        for reader in tracker.failed() {
-            if let Some(claim) = reader.claim {
-                core.finish(claim, Err(refusal(&answer)));
-            }
-        }
-        core.agenda.set(core.now + RETRY_AFTER_MS, Timer::HistoryCheck(channel.clone()));
-        tracker.check_due = true;
     }
 
-    /// A message was overtaken and has not arrived since, or the store failed.
+    /// An update is missing, or a read has failed.
+    pub fn replica_is_due(&mut self, core: &mut Core, channel: &Arc<str>) {
+        self.trackers.due(core, channel);
+    }
+
+    /// Messages of a channel may be missing here: reads them.
     pub fn check(&mut self, core: &mut Core, channel: &Arc<str>) {
-        let Some(tracker) = self.trackers.get_mut(channel) else { return };
-        let was_due = std::mem::take(&mut tracker.check_due);
-        if tracker.has_hole() || !was_due {
+        if let Some(tracker) = self.trackers.get_mut(channel) {
             tracker.suspect();
         }
         self.go_on(core, channel);
@@ -252,38 +233,18 @@ impl History {
     /// Messages of one channel were lost on the bus, or of all channels.
     pub fn lost(&mut self, core: &mut Core, channel: Option<&str>) {
         let channels = match channel {
-            Some(channel) => {
-                self.trackers.get_key_value(channel).map(|(name, _)| name.clone()).into_iter().collect()
+            Some(name) => {
+                self.trackers.get(name).map(|tracker| tracker.channel().clone()).into_iter().collect()
             }
-            None => self.trackers.keys().cloned().collect(),
+            None => self.trackers.names(|_| true),
         };
-        self.compare(core, channels);
+        channels.iter().for_each(|channel| self.check(core, channel));
     }
 
-    /// It is time to compare with the store: the last message of another node may have been lost unnoticed. A part of the
-    /// channels at a time.
-    pub fn compare_some(&mut self, core: &mut Core) {
-        if !core.node.bus_interests.reaches_others() {
-            return;
-        }
-        self.round += 1;
-        let parts = self.trackers.len() / COMPARE_CHANNELS + 1;
-        let is_turn = |name: &&Arc<str>| {
-            let sum = name
-                .bytes()
-                .fold(self.round, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
-            sum % parts == 0
-        };
-        let channels = self.trackers.keys().filter(is_turn).cloned().collect();
-        self.compare(core, channels);
-    }
-
-    fn compare(&mut self, core: &mut Core, channels: Vec<Arc<str>>) {
-        for channel in channels {
-            if let Some(tracker) = self.trackers.get_mut(&channel) {
-                tracker.suspect();
-            }
-            self.go_on(core, &channel);
+    /// It is time to compare with the store: the last message of another node may have been lost unnoticed.
+    pub fn compare(&mut self, core: &mut Core) {
+        if core.node.bus_interests.reaches_others() {
+            self.trackers.compare(core);
         }
     }
 
@@ -292,10 +253,11 @@ impl History {
         let Some(listener) = core.listeners.get_mut(id) else { return };
         listener.recovering = false;
         for name in core.subscriptions(id, Namespace::Channel) {
-            let known = std::str::from_utf8(&name).ok().and_then(|name| self.trackers.get_key_value(name));
-            let Some(channel) = known.map(|(channel, _)| channel.clone()) else { continue };
-            let fed = self.trackers.get_mut(&channel).is_some_and(|tracker| tracker.feed(core, id));
-            if fed {
+            let known = std::str::from_utf8(&name).ok().and_then(|name| self.trackers.get_mut(name));
+            if let Some(tracker) = known
+                && tracker.feed(core, id)
+            {
+                let channel = tracker.channel().clone();
                 self.go_on(core, &channel);
             }
         }
@@ -305,8 +267,8 @@ impl History {
     pub fn positions_of(&self, core: &Core, id: ListenerId) -> Vec<(Arc<str>, HistoryPosition)> {
         let names = core.subscriptions(id, Namespace::Channel);
         let position = |name: &Arc<[u8]>| {
-            let (channel, tracker) = self.trackers.get_key_value(std::str::from_utf8(name).ok()?)?;
-            Some((channel.clone(), tracker.position_of(id)?))
+            let tracker = self.trackers.get(std::str::from_utf8(name).ok()?)?;
+            Some((tracker.channel().clone(), tracker.position_of(id)?))
         };
         names.iter().filter_map(position).collect()
     }
@@ -359,10 +321,8 @@ impl History {
     /// It is time to remove expired history.
     pub fn sweep_is_due(&mut self, core: &mut Core) {
         let now = core.now;
-        self.trackers.retain(|channel, tracker| {
-            tracker.tidy(now);
-            !tracker.is_idle(now) || has_subscribers(core, channel)
-        });
+        self.trackers.all_mut().for_each(|tracker| tracker.tidy(now));
+        self.trackers.drop_all_unused(core);
         if let Some(work) = self.sweep.wake(core) {
             self.submit(core, HistoryTask::Sweep, work);
         }

@@ -48,7 +48,7 @@ pub(super) struct HistoryReader {
 }
 
 /// What was asked of the store.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReadPage {
     /// The epoch of the channel that was known here.
     pub epoch: u64,

@@ -3,6 +3,7 @@
 //! Must hold: every subscriber gets the messages after its position in order, each once; what cannot be read any more is
 //! announced as a gap.
 
+use super::has_subscribers;
 use super::order::MessageOrder;
 use super::reader::{HistoryReader, ReadPage, ReaderStart, Subscribed};
 use super::source::{EventSource, PageEvents, epoch_of, follows, gap_event, message_of, offset_of};
@@ -10,12 +11,14 @@ use crate::core::Core;
 use crate::core::listener::ListenerId;
 use crate::core::publish::deliver_in_turn;
 use crate::event::{Event, Message, Namespace};
+use crate::replica::{PageLoad, Replica};
 use crate::settings::SlowReader;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use tavern_domain::presence::Applied;
 use tavern_domain::{HistoryPosition, Time};
-use tavern_store::{HistoryMessage, HistoryPage, Read, planted};
+use tavern_store::{Found, HistoryMessage, HistoryPage, Read, planted};
 
 /// Messages in one read.
 pub(super) const PAGE: u32 = 256;
@@ -27,6 +30,7 @@ const RECENT_BYTES: usize = 1 << 20;
 /// How long the order of a channel is remembered for listeners by pattern.
 const IDLE_MS: u64 = 30_000;
 
+#[derive(Default)]
 pub(super) struct Tracker {
     channel: Arc<str>,
     ttl_ms: u64,
@@ -37,34 +41,77 @@ pub(super) struct Tracker {
     recent: VecDeque<Rc<Event>>,
     recent_bytes: usize,
     recent_until: Time,
-    /// A read is under way.
-    pub reading: Option<ReadPage>,
-    /// A check for missing messages is due.
-    pub check_due: bool,
+    /// What is read, or was read last.
+    asked: ReadPage,
+    page: Option<HistoryPage>,
     /// Messages may be missing: the store must be asked.
     must_read: bool,
     by_pattern: bool,
     used_at: Time,
 }
 
+impl Replica for Tracker {
+    type Host = Core;
+    type Update = Arc<Message>;
+    type Waiter = ();
+
+    const ORDERED: bool = true;
+    /// A subscriber waits for the messages behind it.
+    const MISSING_MS: u64 = 20;
+    const COMPARED: usize = 1_000;
+
+    fn begin(&mut self, _: &mut Core, _: &Arc<str>) -> Option<Read> {
+        // If no subscriber needs a page, the driver knows that messages are missing.
+        self.must_read |= self.order.has_hole() || !self.wants_read();
+        Some(self.next_read())
+    }
+
+    fn load(&mut self, _: &mut Core, _: &Arc<str>, found: Found) -> PageLoad {
+        let Found::History(page) = found else { return PageLoad::Unusable };
+        self.page = Some(page);
+        PageLoad::Complete
+    }
+
+    fn install(&mut self, core: &mut Core, _: &Arc<str>) {
+        if let Some(page) = self.page.take() {
+            self.take_page(core, page);
+        }
+    }
+
+    /// A live message.
+    fn apply(&mut self, core: &mut Core, _: &Arc<str>, message: &Arc<Message>) -> Applied {
+        self.used_at = core.now;
+        self.order.arrive(message.clone());
+        self.deliver_next(core);
+        if self.order.has_hole() { Applied::Gap } else { Applied::Emitted }
+    }
+
+    fn has_gap(&self) -> bool {
+        self.order.has_hole()
+    }
+
+    fn compare(&self, channel: &Arc<str>) -> Option<Read> {
+        let after = self.order.position()?.offset;
+        Some(Read::History { channel: channel.clone(), after, before: u64::MAX, newest: false, limit: 1 })
+    }
+
+    fn is_behind(&self, found: &Found) -> bool {
+        let (Some(position), Found::History(page)) = (self.order.position(), found) else { return false };
+        let is_cleared = page.head.epoch < position.epoch && !self.recent.is_empty();
+        page.head > position || is_cleared
+    }
+
+    /// Listeners by pattern keep it for a while.
+    fn is_used(&self, core: &Core, channel: &Arc<str>) -> bool {
+        let is_idle = self.readers.is_empty() && core.now >= self.used_at + IDLE_MS;
+        !is_idle || has_subscribers(core, channel)
+    }
+}
+
 impl Tracker {
     /// `is_numbered`: subscribers see positions; without history only the last message is kept.
     pub fn new(channel: Arc<str>, ttl_ms: u64, is_numbered: bool) -> Tracker {
-        Tracker {
-            channel,
-            ttl_ms,
-            is_numbered,
-            order: MessageOrder::default(),
-            readers: Vec::new(),
-            recent: VecDeque::new(),
-            recent_bytes: 0,
-            recent_until: Time(0),
-            reading: None,
-            check_due: false,
-            must_read: false,
-            by_pattern: false,
-            used_at: Time(0),
-        }
+        Tracker { channel, ttl_ms, is_numbered, ..Tracker::default() }
     }
 
     pub fn channel(&self) -> &Arc<str> {
@@ -84,11 +131,6 @@ impl Tracker {
         self.by_pattern
     }
 
-    /// No reader needs what it has any more; listeners by pattern keep it for a while.
-    pub fn is_idle(&self, now: Time) -> bool {
-        self.readers.is_empty() && self.reading.is_none() && now >= self.used_at + IDLE_MS
-    }
-
     /// Frees the messages that no reader can recover from any more.
     pub fn tidy(&mut self, now: Time) {
         if self.readers.is_empty() && now >= self.recent_until {
@@ -96,20 +138,14 @@ impl Tracker {
         }
     }
 
-    pub fn has_hole(&self) -> bool {
-        self.order.has_hole()
+    /// Nobody waits for anything: live messages are all that it deals with.
+    pub fn is_settled(&self) -> bool {
+        self.readers.is_empty() && !self.wants_read()
     }
 
     /// Something may be missing.
     pub fn suspect(&mut self) {
         self.must_read = true;
-    }
-
-    /// A live message.
-    pub fn arrive(&mut self, core: &mut Core, message: Arc<Message>) {
-        self.used_at = core.now;
-        self.order.arrive(message);
-        self.deliver_next(core);
     }
 
     /// No position is known and no subscriber waits for one: begins with what arrived.
@@ -216,7 +252,7 @@ impl Tracker {
     }
 
     /// The read that serves most: from the oldest position that is needed.
-    pub fn next_read(&mut self) -> (ReadPage, Read) {
+    fn next_read(&mut self) -> Read {
         let position = self.order.position();
         self.must_read |= self.readers.iter().any(|reader| reader.is_ahead(position));
         self.readers.iter_mut().for_each(HistoryReader::set_asked);
@@ -251,7 +287,8 @@ impl Tracker {
                 Read::History { channel, after: page.after, before: u64::MAX, newest: false, limit: PAGE }
             }
         };
-        (page, read)
+        self.asked = page;
+        read
     }
 
     /// Whether recent messages reach back to an offset.
@@ -260,7 +297,8 @@ impl Tracker {
     }
 
     /// The store has answered.
-    pub fn read(&mut self, core: &mut Core, asked: ReadPage, found: HistoryPage) {
+    fn take_page(&mut self, core: &mut Core, found: HistoryPage) {
+        let asked = self.asked;
         self.order.begin(found.head);
         let known = self.order.position().map_or(0, |position| position.epoch);
         if found.head.epoch < known && known <= asked.epoch && !planted("hub-history-clear") {

@@ -157,14 +157,10 @@ impl Replica for RoomCopy {
         self.watched.as_ref().map(|_| RoomCopy::page(channel, None, 1))
     }
 
-    fn is_behind(&self, found: &Found) -> Option<u64> {
-        let (Some(watched), Found::Roster(roster)) = (&self.watched, found) else { return None };
+    fn is_behind(&self, found: &Found) -> bool {
+        let (Some(watched), Found::Roster(roster)) = (&self.watched, found) else { return false };
         let empty = roster.users == 0 && watched.room.snapshot().members.is_empty();
-        Some(roster.version).filter(|version| !empty && self.lacks(*version))
-    }
-
-    fn lacks(&self, version: u64) -> bool {
-        self.watched.as_ref().is_some_and(|watched| version > watched.room.version())
+        !empty && roster.version > watched.room.version()
     }
 
     fn is_used(&self, core: &Core, channel: &Arc<str>) -> bool {

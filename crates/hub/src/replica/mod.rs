@@ -5,8 +5,10 @@
 //! Must hold: a replica has at most one read in flight; an update that arrives during a read is applied after it; a read
 //! serves only those who asked before it began; a failed read is retried until the replica is dropped; waits have an end.
 
+mod contract;
 mod documents;
 
+pub(crate) use contract::{PageLoad, Replica, ReplicaHost};
 pub(crate) use documents::DocumentList;
 
 use foldhash::fast::RandomState;
@@ -17,104 +19,12 @@ use tavern_domain::presence::Applied;
 use tavern_store::limits::RETRY_AFTER_MS;
 use tavern_store::{Found, Read, StoreAnswer, StoreError, Ticket, planted};
 
-/// How long a missing update may be in flight before the rows are read again.
-const MISSING_MS: u64 = 1_000;
 /// Updates that are kept while rows are read; with more they are read again.
 const UPDATES_MAX: usize = 10_000;
 /// How long somebody waits for reads that begin again and again.
 const WAIT_MS: u64 = 15_000;
 /// Failures in a row after which the delay before a retry stops growing: at most four seconds.
 const BACKOFF_MAX: u32 = 4;
-
-/// What replicas live in: a shard, or the delivery worker.
-pub(crate) trait ReplicaHost {
-    /// Tells the tables of replicas of one host apart.
-    type Owner: Copy;
-
-    fn now(&self) -> Time;
-
-    /// Submits a read; its answer goes to `Replicas::answered`.
-    fn read(&mut self, owner: Self::Owner, read: Read) -> Ticket;
-
-    /// Calls `Replicas::due` with this name then.
-    fn wake(&mut self, owner: Self::Owner, due: Time, name: &Arc<str>);
-}
-
-/// A copy of stored rows. `name` is whose copy it is: a user, a channel; a list without a name has an empty one.
-pub(crate) trait Replica: Default {
-    type Host: ReplicaHost;
-    /// What the bus says about it.
-    type Update: Clone;
-    /// Somebody who waits for a read.
-    type Waiter;
-
-    /// False: it keeps nothing itself, so it is dropped after each read.
-    const KEEPS: bool = true;
-    /// How long it is kept after a read although nobody uses it yet.
-    const UNUSED_MS: u64 = 0;
-    /// How often it is read, whatever the bus says. 0: only when asked.
-    const EVERY_MS: u64 = 0;
-
-    /// Begins to read: the first page. None: nobody needs it.
-    fn begin(&mut self, host: &mut Self::Host, name: &Arc<str>) -> Option<Read>;
-
-    /// Takes a page.
-    fn load(&mut self, host: &mut Self::Host, name: &Arc<str>, found: Found) -> PageLoad;
-
-    /// All pages were taken, and nothing is known that is newer: they are the copy now.
-    fn install(&mut self, _host: &mut Self::Host, _name: &Arc<str>) {}
-
-    /// Applies an update.
-    fn apply(&mut self, _host: &mut Self::Host, _name: &Arc<str>, _update: &Self::Update) -> Applied {
-        Applied::Old
-    }
-
-    /// Applies an update that arrived during the read that has just ended.
-    fn apply_kept(&mut self, host: &mut Self::Host, name: &Arc<str>, update: &Self::Update) -> Applied {
-        self.apply(host, name, update)
-    }
-
-    /// Whether updates wait for a missing one.
-    fn has_gap(&self) -> bool {
-        false
-    }
-
-    /// Reads just enough to tell whether the store is newer. None: it is not compared.
-    fn compare(&self, _name: &Arc<str>) -> Option<Read> {
-        None
-    }
-
-    /// Whether the store is newer than this copy, by the answer to `compare`.
-    fn is_behind(&self, _found: &Found) -> Option<u64> {
-        None
-    }
-
-    /// Whether this copy still lacks the version that the store had.
-    fn lacks(&self, _version: u64) -> bool {
-        false
-    }
-
-    /// Whether somebody uses it, apart from those who wait.
-    fn is_used(&self, host: &Self::Host, name: &Arc<str>) -> bool;
-
-    /// It was kept for `UNUSED_MS`, or its read failed.
-    fn expire(&mut self, _host: &mut Self::Host, _name: &Arc<str>) {}
-
-    /// It is dropped.
-    fn end(self, _host: &mut Self::Host, _name: &Arc<str>) {}
-}
-
-/// What a page means for the read.
-pub(crate) enum PageLoad {
-    /// More pages follow.
-    More(Read),
-    /// It was the last.
-    Complete,
-    /// The pages are of different versions: the read begins again.
-    Again,
-    /// It cannot be used: counts as a failure.
-    Unusable,
-}
 
 /// A read has ended. The copy may be unused by now: see `Replicas::drop_unused`.
 pub(crate) struct ReplicaRead<W> {
@@ -130,6 +40,8 @@ pub(crate) struct Replicas<R: Replica> {
     owner: <R::Host as ReplicaHost>::Owner,
     lives: HashMap<Arc<str>, Box<ReplicaLife<R>>, RandomState>,
     asked: HashMap<Ticket, (Arc<str>, ReplicaQuestion), RandomState>,
+    /// How often they were compared.
+    round: usize,
 }
 
 /// What a replica asked of the store.
@@ -157,8 +69,8 @@ struct ReplicaLife<R: Replica> {
     failures: u32,
     /// Reads in a row whose pages were of different versions.
     torn: u32,
-    /// The version that the store has, if this copy lacked it when it was compared.
-    behind: Option<u64>,
+    /// What the store had when it was compared, if this copy lacked it.
+    behind: Option<Found>,
     /// The earliest time at which something is to be done.
     due: Option<Time>,
     /// Each with the number of the read that is recent enough, and when they must be answered.
@@ -186,7 +98,7 @@ impl<R: Replica> Default for ReplicaLife<R> {
 
 impl<R: Replica> Replicas<R> {
     pub fn new(owner: <R::Host as ReplicaHost>::Owner) -> Replicas<R> {
-        Replicas { owner, lives: HashMap::default(), asked: HashMap::default() }
+        Replicas { owner, lives: HashMap::default(), asked: HashMap::default(), round: 0 }
     }
 
     pub fn owns(&self, ticket: Ticket) -> bool {
@@ -265,22 +177,23 @@ impl<R: Replica> Replicas<R> {
         }
     }
 
-    /// An update of the bus.
-    pub fn update(&mut self, host: &mut R::Host, name: &Arc<str>, update: &R::Update) {
-        let Some(life) = self.lives.get_mut(name) else { return };
-        if life.reading.is_some() {
+    /// An update of the bus. None: there is no such replica.
+    pub fn update(&mut self, host: &mut R::Host, name: &str, update: &R::Update) -> Option<&mut R> {
+        let (name, life) = self.lives.get_key_value_mut(name)?;
+        if life.reading.is_some() && !R::ORDERED {
             match life.updates.len() < UPDATES_MAX {
                 true => life.updates.push(update.clone()),
                 false => life.again = true,
             }
         }
-        if life.loaded
+        if (life.loaded || R::ORDERED)
             && life.replica.apply(host, name, update) == Applied::Gap
             && !planted("hub-replica-gap")
         {
             // Updates of two nodes may arrive out of order: the missing one is usually in flight.
-            life.wake(host, self.owner, name, MISSING_MS);
+            life.wake(host, self.owner, name, R::MISSING_MS);
         }
+        Some(&mut life.replica)
     }
 
     /// The store has answered.
@@ -293,13 +206,13 @@ impl<R: Replica> Replicas<R> {
         let (name, question) = self.asked.remove(&ticket)?;
         let life = self.lives.get_mut(&name)?;
         if question == ReplicaQuestion::Compare {
-            if let StoreAnswer::Read(found) = &answer
-                && let Some(version) = life.replica.is_behind(found)
+            if let StoreAnswer::Read(found) = answer
+                && life.replica.is_behind(&found)
                 && !planted("hub-replica-compare")
             {
                 // What is missing may be in flight.
-                life.behind = life.behind.max(Some(version));
-                life.wake(host, self.owner, &name, MISSING_MS);
+                life.behind = Some(found);
+                life.wake(host, self.owner, &name, R::MISSING_MS);
             }
             return None;
         }
@@ -344,25 +257,43 @@ impl<R: Replica> Replicas<R> {
         if !life.is_needed(host, name) {
             return self.drop(host, name);
         }
-        let late = life.behind.take().is_some_and(|version| life.replica.lacks(version));
-        if !life.loaded || life.failures + life.torn > 0 || late || life.replica.has_gap() || R::EVERY_MS > 0
-        {
+        let late = life.behind.take().is_some_and(|found| life.replica.is_behind(&found));
+        let must_load = !(life.loaded || R::ORDERED) || life.failures + life.torn > 0;
+        if must_load || late || life.replica.has_gap() || R::EVERY_MS > 0 {
             self.begin(host, name);
         }
     }
 
-    /// Compares all of them with the store, because the loss of the last update cannot be detected otherwise.
+    /// Compares a part of them with the store, because the loss of the last update cannot be detected otherwise.
     pub fn compare(&mut self, host: &mut R::Host) {
-        let mut names: Vec<Arc<str>> = self.lives.keys().cloned().collect();
-        // Sorted, so that a run is reproducible.
-        names.sort_unstable();
-        for name in names {
-            let life = self.lives.get(&name).filter(|life| life.loaded);
+        self.round = self.round.wrapping_add(1);
+        let (round, parts) = (self.round, self.lives.len() / R::COMPARED + 1);
+        for name in self.names(|name| is_turn(name, round, parts)) {
+            let life = self.lives.get(&name).filter(|life| life.loaded || R::ORDERED);
             if let Some(read) = life.and_then(|life| life.replica.compare(&name)) {
                 let ticket = host.read(self.owner, read);
                 self.asked.insert(ticket, (name, ReplicaQuestion::Compare));
             }
         }
+    }
+
+    /// Those with such a name. Sorted, so that a run is reproducible.
+    pub fn names(&self, is_meant: impl Fn(&str) -> bool) -> Vec<Arc<str>> {
+        let mut names: Vec<Arc<str>> = self.lives.keys().filter(|name| is_meant(name)).cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut R> {
+        self.lives.values_mut().map(|life| &mut life.replica)
+    }
+
+    /// Drops all that nobody uses.
+    pub fn drop_all_unused(&mut self, host: &mut R::Host) {
+        let is_unused = |name: &Arc<str>, life: &mut Box<ReplicaLife<R>>| !life.is_needed(host, name);
+        let mut unused: Vec<_> = self.lives.extract_if(is_unused).collect();
+        unused.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        unused.into_iter().for_each(|(name, life)| life.replica.end(host, &name));
     }
 
     /// Drops it unless somebody uses it, or waits for a read.
@@ -372,7 +303,8 @@ impl<R: Replica> Replicas<R> {
         }
     }
 
-    fn drop(&mut self, host: &mut R::Host, name: &Arc<str>) {
+    /// Drops it, also if a read is in progress: updates may be missed from now on.
+    pub fn drop(&mut self, host: &mut R::Host, name: &Arc<str>) {
         if let Some(life) = self.lives.remove(name) {
             life.replica.end(host, name);
         }
@@ -397,7 +329,7 @@ impl<R: Replica> Replicas<R> {
     /// All pages were read.
     fn complete(&mut self, host: &mut R::Host, name: Arc<str>) -> Option<ReplicaRead<R::Waiter>> {
         let life = self.lives.get_mut(&name)?;
-        (life.failures, life.torn, life.behind) = (0, 0, None);
+        (life.failures, life.torn) = (0, 0);
         if life.outdated && !planted("hub-replica-late") {
             return self.restart(host, name, 0);
         }
@@ -408,8 +340,10 @@ impl<R: Replica> Replicas<R> {
                 life.replica.apply_kept(host, &name, &update);
             }
         }
-        if life.replica.has_gap() {
-            life.wake(host, self.owner, &name, MISSING_MS);
+        // It may have begun before the copy was compared.
+        life.behind = life.behind.take().filter(|found| life.replica.is_behind(found));
+        if life.replica.has_gap() || life.behind.is_some() {
+            life.wake(host, self.owner, &name, R::MISSING_MS);
         }
         let waiters = life.served();
         let wake_ms = R::EVERY_MS.max(R::UNUSED_MS);
@@ -493,6 +427,12 @@ impl<R: Replica> ReplicaLife<R> {
             host.wake(owner, due, name);
         }
     }
+}
+
+/// Whether it is compared in this round: each is in one of so many rounds.
+fn is_turn(name: &str, round: usize, parts: usize) -> bool {
+    let sum = name.bytes().fold(0, |sum: usize, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
+    parts == 1 || sum.wrapping_add(round) % parts == 0
 }
 
 #[cfg(test)]

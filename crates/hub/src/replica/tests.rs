@@ -147,13 +147,8 @@ impl Replica for Copy {
         Some(Copy::read(None, 0))
     }
 
-    fn is_behind(&self, found: &Found) -> Option<u64> {
-        let Found::Topics(TopicPage { log, .. }) = found else { return None };
-        Some(log.head).filter(|version| self.lacks(*version))
-    }
-
-    fn lacks(&self, version: u64) -> bool {
-        version > self.numbers.version
+    fn is_behind(&self, found: &Found) -> bool {
+        matches!(found, Found::Topics(TopicPage { log, .. }) if log.head > self.numbers.version)
     }
 
     fn is_used(&self, desk: &Desk, _: &Arc<str>) -> bool {
@@ -264,7 +259,7 @@ fn missing_update_is_waited_for_and_then_read() {
     assert!(fixture.desk.reads.is_empty(), "it has arrived");
     let changes = [4, 5].map(|number| fixture.store.change("a", Some(number)));
     fixture.update(&changes[1]);
-    assert_eq!(fixture.wake(), MISSING_MS);
+    assert_eq!(fixture.wake(), Copy::MISSING_MS);
     while fixture.answer().is_some() {}
     assert_eq!(fixture.copy(), &fixture.store);
 }
@@ -281,6 +276,34 @@ fn loss_of_the_last_update_is_found_by_comparing() {
     fixture.wake();
     while fixture.answer().is_some() {}
     assert_eq!(fixture.copy(), &fixture.store);
+}
+
+#[test]
+fn read_that_began_before_the_comparison_does_not_count() {
+    let mut fixture = Fixture::loaded();
+    fixture.refresh();
+    let stale = fixture.desk.reads.iter().map(|(_, read)| fixture.store.page(read)).next().expect("a page");
+    fixture.store.change("c", Some(7));
+    fixture.copies.compare(&mut fixture.desk);
+    fixture.desk.reads.rotate_left(1);
+    fixture.answer();
+    fixture.answer_with(stale);
+    let last = Numbers { version: 3, rows: fixture.copy().rows.clone() }.page(&fixture.desk.reads[0].1);
+    fixture.answer_with(last);
+    assert_ne!(fixture.copy(), &fixture.store, "it is older");
+    fixture.wake();
+    while fixture.answer().is_some() {}
+    assert_eq!(fixture.copy(), &fixture.store);
+}
+
+#[test]
+fn each_name_is_compared_in_one_of_the_rounds() {
+    for parts in 1..100 {
+        for name in ["a", "room#1", "room#31"] {
+            let turns = (7..7 + parts).filter(|round| is_turn(name, *round, parts)).count();
+            assert_eq!(turns, 1, "{name}, {parts} parts");
+        }
+    }
 }
 
 #[test]

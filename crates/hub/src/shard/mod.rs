@@ -170,7 +170,7 @@ impl Shard {
             LivenessTask::Compare => {
                 self.presence.rooms().compare_rooms(core);
                 self.people.check(core, false);
-                self.history.compare_some(core);
+                self.history.compare(core);
             }
             LivenessTask::Announce => self.presence.announce(core),
         }

@@ -50,6 +50,7 @@ impl Shard {
             Timer::Replica(Feature::Inbox, name) => self.inbox.replica_is_due(core, &name),
             Timer::Replica(Feature::Party, name) => self.party.replica_is_due(core, &name),
             Timer::Replica(Feature::People, name) => self.people.replica_is_due(core, &name),
+            Timer::Replica(Feature::History, name) => self.history.replica_is_due(core, &name),
             Timer::Replica(Feature::Control, name) => self.control.replica_is_due(core, &name),
             Timer::PartyDue(party) => self.party.wake_party(core, party),
             Timer::RetryParty(number) => self.party.retry(core, number),
