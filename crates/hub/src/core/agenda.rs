@@ -32,8 +32,6 @@ pub(crate) enum Timer {
     SnapshotTimeout(LinkId, u64),
     /// The delay before followers see a disconnect is over.
     DisconnectShown(Arc<str>),
-    /// Users that could not be loaded are retried.
-    RetryPeople,
     /// Status changes are published for other services.
     ServiceFeed,
     /// A session on its way to or from another node.

@@ -27,8 +27,6 @@ struct FollowList {
     unfollowed: Vec<Unfollowed>,
     /// The whole list was read at least once.
     complete: bool,
-    /// The list is being loaded.
-    loading: bool,
     /// How often loading the list has started.
     round: u32,
     waiting: Vec<WaitingSession>,
@@ -65,7 +63,6 @@ impl FollowLists {
             visibility_version: 0,
             unfollowed: Vec::new(),
             complete: false,
-            loading: false,
             round: 0,
             waiting: Vec::new(),
         };
@@ -82,17 +79,17 @@ impl FollowLists {
         newer.map(|list| list.visibility_version = version).is_some()
     }
 
-    /// Starts to load a list. False: it is already being loaded; two loads at once would mix up.
-    pub fn begin_loading(&mut self, user: &str) -> bool {
-        let Some(list) = self.lists.get_mut(user).filter(|list| !list.loading) else { return false };
-        list.loading = true;
-        list.round += 1;
-        true
+    /// A load of a list begins.
+    pub fn begin_round(&mut self, user: &str) {
+        if let Some(list) = self.lists.get_mut(user) {
+            list.round += 1;
+        }
     }
 
-    pub fn end_loading(&mut self, user: &str) {
+    /// The whole list was read.
+    pub fn set_complete(&mut self, user: &str) {
         if let Some(list) = self.lists.get_mut(user) {
-            (list.complete, list.loading) = (true, false);
+            list.complete = true;
         }
     }
 

@@ -1,64 +1,135 @@
-//! Loads users and the users they follow; each load is retried until the store answers.
+//! What people are read for: the visibility of a local user, whom they follow, and the users whom local users follow.
+//! Nothing is kept here after a read: `People` takes what it has found.
 
-use crate::core::{Core, Feature, Timer};
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
+use super::loaded::BATCH;
+use crate::core::Core;
+use crate::replica::{PageLoad, Replica};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use tavern_domain::Time;
-use tavern_store::limits::{PAGE_ROWS, RETRY_AFTER_MS};
-use tavern_store::{Read, Ticket, Work};
+use tavern_store::limits::PAGE_ROWS;
+use tavern_store::social::FollowRow;
+use tavern_store::{Found, Read, UserSnapshot};
 
-#[derive(Clone, Debug)]
-pub(super) enum UserLoad {
-    /// The visibility of a local user.
-    Local(Arc<str>),
-    /// A page of the users whom a local user follows.
-    Following { user: Arc<str>, after: Option<Arc<str>> },
-    /// The statuses of followed users, and whether they follow back one who follows them.
-    Followees { users: Vec<Arc<str>>, viewer: Option<Arc<str>> },
-    /// The visibility of a user, after a change of it had an unknown outcome.
-    Visibility(Arc<str>),
-}
-
+/// The visibility of one user.
 #[derive(Default)]
-pub(super) struct UserLoads {
-    running: HashMap<Ticket, UserLoad, RandomState>,
-    /// Loads that the store did not answer, and when to retry them.
-    retries: Vec<(Time, UserLoad)>,
+pub(super) struct UserRead {
+    /// They are local: their presence waits for it.
+    pub local: bool,
+    /// A change of it had an unknown outcome: what is stored is published.
+    pub publishes: bool,
+    pub found: Option<UserSnapshot>,
 }
 
-impl UserLoads {
-    pub fn begin(&mut self, core: &mut Core, load: UserLoad) {
-        let read = match &load {
-            UserLoad::Local(user) | UserLoad::Visibility(user) => {
-                Read::People { users: vec![user.clone()], viewer: None }
-            }
-            UserLoad::Following { user, after } => {
-                Read::Following { user: user.clone(), after: after.clone(), limit: PAGE_ROWS }
-            }
-            UserLoad::Followees { users, viewer } => {
-                Read::People { users: users.clone(), viewer: viewer.clone() }
-            }
-        };
-        self.running.insert(core.submit(Feature::People, Work::Read(read)), load);
+impl Replica for UserRead {
+    type Host = Core;
+    type Update = ();
+    type Waiter = ();
+
+    fn begin(&mut self, _: &mut Core, user: &Arc<str>) -> Option<Read> {
+        Some(Read::People { users: vec![user.clone()], viewer: None })
     }
 
-    /// The load that a ticket belongs to, if any.
-    pub fn take(&mut self, ticket: Ticket) -> Option<UserLoad> {
-        self.running.remove(&ticket)
+    fn load(&mut self, _: &mut Core, _: &Arc<str>, found: Found) -> PageLoad {
+        let Found::People(people) = found else { return PageLoad::Unusable };
+        self.found = people.into_iter().next();
+        PageLoad::Complete
     }
 
-    pub fn retry_later(&mut self, core: &mut Core, load: UserLoad) {
-        let due = core.now + RETRY_AFTER_MS;
-        self.retries.push((due, load));
-        core.agenda.set(due, Timer::RetryPeople);
+    fn is_used(&self, core: &Core, user: &Arc<str>) -> bool {
+        self.publishes || (self.local && core.users.contains(user))
+    }
+}
+
+/// Whom a local user follows.
+#[derive(Default)]
+pub(super) struct FollowListRead {
+    pub found: Vec<FollowRow>,
+}
+
+impl FollowListRead {
+    fn page(user: &Arc<str>, after: Option<Arc<str>>) -> Read {
+        Read::Following { user: user.clone(), after, limit: PAGE_ROWS }
+    }
+}
+
+impl Replica for FollowListRead {
+    type Host = Core;
+    type Update = ();
+    type Waiter = ();
+
+    fn begin(&mut self, _: &mut Core, user: &Arc<str>) -> Option<Read> {
+        self.found.clear();
+        Some(FollowListRead::page(user, None))
     }
 
-    /// Starts the loads whose retry is due.
-    pub fn retry(&mut self, core: &mut Core) {
-        let retries = std::mem::take(&mut self.retries);
-        let (due, later): (Vec<_>, Vec<_>) = retries.into_iter().partition(|(due, _)| *due <= core.now);
-        self.retries = later;
-        due.into_iter().for_each(|(_, load)| self.begin(core, load));
+    fn load(&mut self, _: &mut Core, user: &Arc<str>, found: Found) -> PageLoad {
+        let Found::Edges(page) = found else { return PageLoad::Unusable };
+        self.found.extend(page.rows);
+        match self.found.last().filter(|_| page.more) {
+            Some(last) => PageLoad::More(FollowListRead::page(user, Some(last.follow.followee.clone()))),
+            None => PageLoad::Complete,
+        }
+    }
+
+    fn is_used(&self, core: &Core, user: &Arc<str>) -> bool {
+        core.users.contains(user)
+    }
+}
+
+/// The statuses of followed users, and whether they follow back the one whose name it has.
+#[derive(Default)]
+pub(super) struct FolloweeRead {
+    /// The users to read next, each with how often they were asked for.
+    wanted: BTreeMap<Arc<str>, u32>,
+    /// The users who are being read.
+    asked: Vec<(Arc<str>, u32)>,
+    people: Vec<UserSnapshot>,
+    pub found: Vec<(UserSnapshot, u32)>,
+}
+
+impl FolloweeRead {
+    pub fn want(&mut self, user: &Arc<str>) {
+        *self.wanted.entry(user.clone()).or_default() += 1;
+    }
+
+    fn next_page(&self, viewer: &Arc<str>) -> Option<Read> {
+        let rest = self.asked.iter().skip(self.people.len());
+        let users: Vec<Arc<str>> = rest.take(BATCH).map(|(user, _)| user.clone()).collect();
+        let viewer = Some(viewer.clone()).filter(|viewer| !viewer.is_empty());
+        (!users.is_empty()).then_some(Read::People { users, viewer })
+    }
+}
+
+impl Replica for FolloweeRead {
+    type Host = Core;
+    type Update = ();
+    type Waiter = ();
+
+    fn begin(&mut self, _: &mut Core, viewer: &Arc<str>) -> Option<Read> {
+        // After a failure those who were asked for before are still to be read.
+        for (user, times) in self.asked.drain(..) {
+            *self.wanted.entry(user).or_default() += times;
+        }
+        self.asked = std::mem::take(&mut self.wanted).into_iter().collect();
+        self.people.clear();
+        self.next_page(viewer)
+    }
+
+    fn load(&mut self, _: &mut Core, viewer: &Arc<str>, found: Found) -> PageLoad {
+        let Found::People(people) = found else { return PageLoad::Unusable };
+        if people.is_empty() {
+            return PageLoad::Unusable;
+        }
+        self.people.extend(people);
+        self.next_page(viewer).map_or(PageLoad::Complete, PageLoad::More)
+    }
+
+    fn install(&mut self, _: &mut Core, _: &Arc<str>) {
+        let times = self.asked.drain(..).map(|(_, times)| times);
+        self.found = self.people.drain(..).zip(times).collect();
+    }
+
+    fn is_used(&self, _: &Core, _: &Arc<str>) -> bool {
+        !self.asked.is_empty() || !self.wanted.is_empty()
     }
 }

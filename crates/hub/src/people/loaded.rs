@@ -4,14 +4,13 @@
 
 use super::People;
 use super::interest::UserRole;
-use super::load::UserLoad;
 use super::person::visibility_of;
 use super::visibility::StoredVisibility;
 use crate::core::{AfterCheck, Core, FollowedUser, Notice};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tavern_store::social::FollowPage;
-use tavern_store::{Found, StoreAnswer, UserSnapshot};
+use tavern_store::social::FollowRow;
+use tavern_store::{StoreAnswer, Ticket, UserSnapshot};
 
 /// Users in one read.
 pub(super) const BATCH: usize = 200;
@@ -19,53 +18,80 @@ pub(super) const BATCH: usize = 200;
 impl People {
     /// Loads a local user, and whom they follow.
     pub(super) fn load_local(&mut self, core: &mut Core, user: &Arc<str>) {
-        self.loads.begin(core, UserLoad::Local(user.clone()));
+        self.users.make(user).local = true;
+        self.users.refresh(core, user);
         core.notify(Notice::InboxChanged { user: user.clone() });
         self.load_following(core, user);
     }
 
+    /// A change of a user's visibility had an unknown outcome.
+    pub(super) fn publish_stored(&mut self, core: &mut Core, user: &Arc<str>) {
+        self.users.make(user).publishes = true;
+        self.users.refresh(core, user);
+    }
+
     /// Reads whom a local user follows, unless that read is in progress.
     pub(super) fn load_following(&mut self, core: &mut Core, user: &Arc<str>) {
-        if self.follows.begin_loading(user) {
-            self.loads.begin(core, UserLoad::Following { user: user.clone(), after: None });
+        if self.follows.contains(user) && !self.follow_lists.is_reading(user) {
+            self.follows.begin_round(user);
+            self.follow_lists.refresh(core, user);
         }
     }
 
     pub(super) fn load_followees(&mut self, core: &mut Core, users: &[Arc<str>], viewer: Option<&Arc<str>>) {
-        users.iter().for_each(|user| self.feed.begin_loading(user));
-        for part in users.chunks(BATCH) {
-            let load = UserLoad::Followees { users: part.to_vec(), viewer: viewer.cloned() };
-            self.loads.begin(core, load);
+        if users.is_empty() {
+            return;
+        }
+        let viewer = viewer.cloned().unwrap_or_default();
+        let followees = self.followees.make(&viewer);
+        for user in users {
+            self.feed.begin_loading(user);
+            followees.want(user);
+        }
+        self.followees.refresh(core, &viewer);
+    }
+
+    pub(super) fn user_answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
+        let Some(read) = self.users.answered(core, ticket, answer) else { return };
+        let user = read.name;
+        let reads_again = self.users.is_reading(&user);
+        let Some(known) = self.users.get_mut(&user) else { return };
+        let (local, publishes, found) = (known.local, known.publishes, known.found.take());
+        match (read.failed, found) {
+            (Some(answer), _) if local => core.notify(Notice::VisibilityFailed { user, answer }),
+            (None, Some(person)) => {
+                if !reads_again {
+                    self.users.drop(core, &user);
+                }
+                if publishes {
+                    // If it was committed it was not published, and a repeated change would find nothing to do.
+                    StoredVisibility::of(&person).publish(core, &user);
+                }
+                if local {
+                    self.local_loaded(core, &user, &person);
+                }
+            }
+            _ => {}
         }
     }
 
-    pub(super) fn loaded(&mut self, core: &mut Core, load: UserLoad, answer: StoreAnswer) {
-        match (load, answer) {
-            (UserLoad::Local(user), StoreAnswer::Read(Found::People(people))) => {
-                if let Some(person) = people.first() {
-                    self.local_loaded(core, &user, person);
-                }
-            }
-            (UserLoad::Following { user, .. }, StoreAnswer::Read(Found::Edges(page))) => {
-                self.following_loaded(core, &user, page);
-            }
-            (UserLoad::Followees { viewer, .. }, StoreAnswer::Read(Found::People(people))) => {
-                self.followees_loaded(core, &people, viewer.as_deref());
-            }
-            (UserLoad::Visibility(user), StoreAnswer::Read(Found::People(people))) => {
-                // If it was committed it was not published, and a repeated change would find nothing to do.
-                people
-                    .first()
-                    .into_iter()
-                    .for_each(|person| StoredVisibility::of(person).publish(core, &user));
-            }
-            (load, answer) => {
-                if let UserLoad::Local(user) = &load {
-                    core.notify(Notice::VisibilityFailed { user: user.clone(), answer });
-                }
-                self.loads.retry_later(core, load);
-            }
+    pub(super) fn follow_list_answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
+        let Some(read) = self.follow_lists.answered(core, ticket, answer) else { return };
+        if read.failed.is_none()
+            && let Some(list) = self.follow_lists.get_mut(&read.name)
+        {
+            let edges = std::mem::take(&mut list.found);
+            self.follow_lists.drop(core, &read.name);
+            self.following_loaded(core, &read.name, edges);
         }
+    }
+
+    pub(super) fn followees_answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
+        let Some(read) = self.followees.answered(core, ticket, answer) else { return };
+        let found = self.followees.get_mut(&read.name).map(|followees| std::mem::take(&mut followees.found));
+        self.followees.drop_unused(core, &read.name);
+        let viewer = Some(&*read.name).filter(|viewer| !viewer.is_empty());
+        self.followees_loaded(core, &found.unwrap_or_default(), viewer);
     }
 
     fn local_loaded(&mut self, core: &mut Core, user: &Arc<str>, person: &UserSnapshot) {
@@ -76,13 +102,12 @@ impl People {
         core.notify(Notice::VisibilityLoaded { user: user.clone() });
     }
 
-    fn following_loaded(&mut self, core: &mut Core, user: &Arc<str>, page: FollowPage) {
-        let after = page.rows.last().map(|edge| edge.follow.followee.clone());
+    fn following_loaded(&mut self, core: &mut Core, user: &Arc<str>, edges: Vec<FollowRow>) {
         let Some(round) = self.follows.round(user) else { return };
         // A follow that only a later load of the list finds was not announced: send its status now.
         let greeted = self.follows.is_complete(user);
         let (mut new, mut greets, mut changed) = (Vec::new(), Vec::new(), Vec::new());
-        for edge in page.rows {
+        for edge in edges {
             let followee = &edge.follow.followee;
             let known = core.users.follows(user, followee);
             let was = core.users.is_mutual(user, followee);
@@ -106,20 +131,17 @@ impl People {
             self.mutual_changed(core, &followee, user, was, is);
         }
         greets.iter().for_each(|followee| self.greet(core, followee, user));
-        if page.more {
-            return self.loads.begin(core, UserLoad::Following { user: user.clone(), after });
-        }
         for followee in self.follows.remove_unlisted(core, user) {
             self.unwatch(core, user, &followee);
         }
-        self.follows.end_loading(user);
+        self.follows.set_complete(user);
         self.send_waiting(core, user);
     }
 
-    fn followees_loaded(&mut self, core: &mut Core, people: &[UserSnapshot], viewer: Option<&str>) {
+    fn followees_loaded(&mut self, core: &mut Core, people: &[(UserSnapshot, u32)], viewer: Option<&str>) {
         let mut waiting = BTreeSet::new();
-        for person in people {
-            let Some(greets) = self.feed.loaded(core, person) else { continue };
+        for (person, times) in people {
+            let Some(greets) = self.feed.loaded(core, person, *times) else { continue };
             let followers = core.users.followers(&person.user).to_vec();
             if self.feed.shows_mutual_only(&person.user) {
                 self.check_followers(core, person, &followers, viewer);

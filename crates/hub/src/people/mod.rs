@@ -29,7 +29,7 @@ use crate::replica::Replicas;
 use command::{PeopleCommands, UnknownOutcome};
 use follow_lists::{FollowLists, WaitingSession};
 use interest::{UserInterests, UserRole};
-use load::{UserLoad, UserLoads};
+use load::{FollowListRead, FolloweeRead, UserRead};
 use mutual::MutualFollows;
 use rotation::Rotation;
 use service_feed::ServiceFeed;
@@ -49,7 +49,9 @@ pub(crate) struct People {
     services: ServiceFeed,
     commands: PeopleCommands,
     interests: UserInterests,
-    loads: UserLoads,
+    users: Replicas<UserRead>,
+    follow_lists: Replicas<FollowListRead>,
+    followees: Replicas<FolloweeRead>,
     mutual: Replicas<MutualFollows>,
     /// The users that are compared with the store next.
     checked_followed: Rotation,
@@ -64,7 +66,9 @@ impl Default for People {
             services: ServiceFeed::default(),
             commands: PeopleCommands::default(),
             interests: UserInterests::default(),
-            loads: UserLoads::default(),
+            users: Replicas::new(Feature::People),
+            follow_lists: Replicas::new(Feature::People),
+            followees: Replicas::new(Feature::People),
             mutual: Replicas::new(Feature::People),
             checked_followed: Rotation::default(),
             checked_local: Rotation::default(),
@@ -79,20 +83,24 @@ impl People {
     }
 
     pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
-        if let Some(load) = self.loads.take(ticket) {
-            self.loaded(core, load, answer);
-            self.begin_checks(core);
+        if self.users.owns(ticket) {
+            self.user_answered(core, ticket, answer);
+        } else if self.follow_lists.owns(ticket) {
+            self.follow_list_answered(core, ticket, answer);
+        } else if self.followees.owns(ticket) {
+            self.followees_answered(core, ticket, answer);
         } else if self.mutual.owns(ticket) {
             self.mutual_answered(core, ticket, answer);
         } else if self.services.owns(ticket) {
             self.services.answered(core, answer);
         } else {
             match self.commands.answered(core, ticket, answer) {
-                Some(UnknownOutcome::Visibility(user)) => self.loads.begin(core, UserLoad::Visibility(user)),
+                Some(UnknownOutcome::Visibility(user)) => self.publish_stored(core, &user),
                 Some(UnknownOutcome::Follow(user)) => self.load_following(core, &user),
                 None => {}
             }
         }
+        self.begin_checks(core);
     }
 
     /// A session of a user begins here.
@@ -111,6 +119,7 @@ impl People {
     /// The last session of a user here has ended: forgets what was loaded for them.
     pub fn user_left(&mut self, core: &mut Core, user: &Arc<str>) {
         let Some(entry) = self.follows.remove_user(user) else { return };
+        self.follow_lists.drop(core, user);
         let followees = core.users.get(user).map(|local| local.followees()).unwrap_or_default();
         for followee in followees {
             self.unwatch(core, user, &followee);
@@ -234,9 +243,12 @@ impl People {
         local.iter().for_each(|user| self.load_local(core, user));
     }
 
-    /// Retries the loads that the store did not answer.
-    pub fn retry_loads(&mut self, core: &mut Core) {
-        self.loads.retry(core);
+    /// A read of a user has failed.
+    pub(crate) fn replica_is_due(&mut self, core: &mut Core, user: &Arc<str>) {
+        self.users.due(core, user);
+        self.follow_lists.due(core, user);
+        self.followees.due(core, user);
+        self.mutual.due(core, user);
     }
 
     /// The delay before followers see a disconnect is over.

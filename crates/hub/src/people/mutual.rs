@@ -63,10 +63,6 @@ impl Replica for MutualFollows {
 }
 
 impl People {
-    pub(crate) fn replica_is_due(&mut self, core: &mut Core, user: &Arc<str>) {
-        self.mutual.due(core, user);
-    }
-
     /// Reads what must be checked since the last call.
     pub(super) fn begin_checks(&mut self, core: &mut Core) {
         for user in self.feed.take_unchecked() {

@@ -40,7 +40,7 @@ struct FolloweeState {
 /// A followed user who is being read.
 #[derive(Default)]
 struct FolloweeLoad {
-    /// Reads in flight: facts are kept until the last of them is answered.
+    /// Loads that are not answered: facts are kept until the last of them is.
     open: u32,
     facts: Vec<UserFact>,
     /// Local users who have just followed them, and are sent the status when it is loaded.
@@ -109,20 +109,20 @@ impl StatusFeed {
         }
     }
 
-    /// A read of a user starts.
+    /// A user is read from now on.
     pub fn begin_loading(&mut self, user: &str) {
         if let Some(followed) = self.followed.get_mut(user) {
             followed.loading.get_or_insert_default().open += 1;
         }
     }
 
-    /// A user was read. Returns the new followers who wait for the status if it was the first time.
-    pub fn loaded(&mut self, core: &mut Core, person: &UserSnapshot) -> Option<Vec<Arc<str>>> {
+    /// A user was read, for so many loads. Returns the new followers who wait for the status if it was the first time.
+    pub fn loaded(&mut self, core: &mut Core, person: &UserSnapshot, times: u32) -> Option<Vec<Arc<str>>> {
         let now = core.now;
         let settings = &core.node.settings;
         let followed = self.followed.get_mut(&person.user)?;
         let mut read = followee_of(now, person);
-        let (facts, new_followers) = followed.take_loading();
+        let (facts, new_followers) = followed.take_loading(times);
         // Applied before anything is sent: facts received during the read are newer.
         for fact in facts {
             read.apply(now, &settings.activities, 0, fact);
@@ -344,10 +344,10 @@ impl FolloweeState {
         StatusBefore { visibility: self.followee.visibility, wake: self.followee.next_wake() }
     }
 
-    /// One of the reads was answered: the facts received since it began, and the new followers.
-    fn take_loading(&mut self) -> (Vec<UserFact>, Vec<Arc<str>>) {
+    /// So many loads were answered: the facts received since they began, and the new followers.
+    fn take_loading(&mut self, times: u32) -> (Vec<UserFact>, Vec<Arc<str>>) {
         let Some(loading) = self.loading.as_mut() else { return Default::default() };
-        loading.open = loading.open.saturating_sub(1);
+        loading.open = loading.open.saturating_sub(times);
         let (facts, new_followers) = (loading.facts.clone(), std::mem::take(&mut loading.new_followers));
         if loading.open == 0 {
             self.loading = None;

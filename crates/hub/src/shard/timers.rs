@@ -56,7 +56,6 @@ impl Shard {
             Timer::RetryParty(number) => self.party.retry(core, number),
             Timer::SnapshotTimeout(link, number) => self.party.snapshot_timeout(core, link, number),
             Timer::DisconnectShown(user) => self.people.show_disconnect(core, &user),
-            Timer::RetryPeople => self.people.retry_loads(core),
             Timer::ServiceFeed => self.people.publish_to_services(core),
             Timer::Migration(half) => self.migration.is_due(core, &self.presence, half),
             Timer::Departed => self.migration.check_departed(core),
