@@ -18,6 +18,7 @@ pub mod mailbox;
 mod notice;
 pub(crate) mod poll;
 pub(crate) mod publish;
+mod questions;
 pub mod redis;
 pub mod render;
 mod replica_host;
@@ -49,6 +50,7 @@ use ended::EndedSessions;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use listener::{Listener, ListenerId, Listeners};
+use questions::Questions;
 use routing::{RouteIndex, RoutingTable};
 use row_cache::RowCache;
 use session::Session;
@@ -78,6 +80,7 @@ pub struct Core {
     sweeper: sweep::Sweeper,
     pub(crate) stats: Arc<crate::node::stats::Stats>,
     pub(crate) replies: Replies,
+    questions: Questions,
     pub(crate) bus_positions: BusPositions,
     pub(crate) cache: RowCache,
     notices: VecDeque<Notice>,
@@ -102,7 +105,7 @@ pub struct Core {
 /// Which feature a store operation or a replica belongs to: it gets the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Feature {
-    /// No feature needs the answer.
+    /// No feature needs the answer, but a caller may.
     None,
     Presence,
     People,
@@ -170,6 +173,7 @@ impl Core {
             authorizer: Authorizer::default(),
             rng,
             replies: Replies::default(),
+            questions: Questions::default(),
             bus_positions: BusPositions::default(),
             cache: RowCache::default(),
             notices: VecDeque::new(),

@@ -1,7 +1,7 @@
 //! The commands about history: `subscribe` to a channel that has one, `history`, and clearing it.
 
 use super::reader::{HistoryReader, ReaderStart, Subscribed};
-use super::{History, HistoryTask, SubscribeAnswer};
+use super::{History, SubscribeAnswer};
 use crate::core::authorize::{self, Permission};
 use crate::core::command::{Caller, CommandResult, not_allowed, refuse, run_again};
 use crate::core::listener::ListenerId;
@@ -78,8 +78,8 @@ impl History {
     ) {
         let limit = request.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
         let to = core.replies.expect_reply(core.now, caller.link.id);
-        let read = read_of(channel, request.after, request.before, limit);
-        self.read_page(core, read, to, limits.ttl_ms);
+        let (read, ttl_ms) = (read_of(channel, request.after, request.before, limit), limits.ttl_ms);
+        core.ask_store(Work::Read(read), to, move |core, answer| page_reply(core, ttl_ms, answer));
     }
 
     /// Removes the history of a channel.
@@ -87,7 +87,10 @@ impl History {
         let history_clears = vec![HistoryClear { channel, only_at: None }];
         let commit =
             Commit { writer: Some(core.writer()), history_clears, erases: true, ..Commit::default() };
-        self.submit(core, HistoryTask::Clear { to }, Work::Commit(commit));
+        core.ask_store(Work::Commit(commit), to, |_, answer| match answer {
+            StoreAnswer::Committed(_) => Ok(Vec::new()),
+            failed => Err(refusal(&failed)),
+        });
     }
 }
 
@@ -103,7 +106,7 @@ fn read_of(channel: &Arc<str>, after: Option<u64>, before: Option<u64>, limit: u
 }
 
 /// The body of the answer to `history`.
-pub(super) fn page_reply(core: &Core, ttl_ms: u64, answer: StoreAnswer) -> CommandReply {
+fn page_reply(core: &Core, ttl_ms: u64, answer: StoreAnswer) -> CommandReply {
     match answer {
         StoreAnswer::Read(Found::History(found)) => {
             let mut body = Vec::new();

@@ -19,7 +19,7 @@ pub(crate) use reader::Subscribed;
 use crate::connection::LinkId;
 use crate::core::listener::ListenerId;
 use crate::core::publish::take_unread_of;
-use crate::core::{Core, Feature, ReplyTo, Timer, refusal};
+use crate::core::{Core, Feature, Timer, refusal};
 use crate::event::{Message, Namespace};
 use crate::replica::Replicas;
 use foldhash::fast::RandomState;
@@ -30,13 +30,12 @@ use std::sync::Arc;
 use sweep::Sweep;
 use tavern_domain::HistoryPosition;
 use tavern_store::limits::RETRY_AFTER_MS;
-use tavern_store::{Read, StoreAnswer, Ticket, Work};
+use tavern_store::{StoreAnswer, Ticket};
 use tracker::Tracker;
 
 pub(crate) struct History {
     publisher: HistoryWriter,
     trackers: Replicas<Tracker>,
-    requests: HashMap<Ticket, HistoryTask, RandomState>,
     /// Answers for subscribe commands that are not written yet.
     answers: HashMap<LinkId, SubscribeAnswer, RandomState>,
     sweep: Sweep,
@@ -49,19 +48,6 @@ struct SubscribeAnswer {
     subscribed: Subscribed,
 }
 
-/// What a store operation is for.
-enum HistoryTask {
-    /// A page for the command `history`.
-    Command {
-        to: ReplyTo,
-        ttl_ms: u64,
-    },
-    Clear {
-        to: ReplyTo,
-    },
-    Sweep,
-}
-
 impl History {
     pub fn new(core: &mut Core) -> History {
         let mut sweep = Sweep::default();
@@ -71,7 +57,6 @@ impl History {
         History {
             publisher: HistoryWriter::default(),
             trackers: Replicas::new(Feature::History),
-            requests: HashMap::default(),
             answers: HashMap::default(),
             sweep,
         }
@@ -88,10 +73,6 @@ impl History {
         self.publisher.commit(core);
     }
 
-    fn submit(&mut self, core: &mut Core, task: HistoryTask, work: Work) {
-        self.requests.insert(core.submit(Feature::History, work), task);
-    }
-
     pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
         if self.publisher.owns(ticket) {
             for channel in self.publisher.answered(core, answer) {
@@ -101,20 +82,9 @@ impl History {
             }
             return;
         }
-        if self.trackers.owns(ticket) {
-            return self.page_read(core, ticket, answer);
-        }
-        match self.requests.remove(&ticket) {
-            Some(HistoryTask::Command { to, ttl_ms }) => {
-                let reply = command::page_reply(core, ttl_ms, answer);
-                core.finish(to, reply);
-            }
-            Some(HistoryTask::Clear { to }) => match answer {
-                StoreAnswer::Committed(_) => core.finish(to, Ok(Vec::new())),
-                failed => core.finish(to, Err(refusal(&failed))),
-            },
-            Some(HistoryTask::Sweep) => self.swept(core, answer),
-            None => {}
+        match self.trackers.owns(ticket) {
+            true => self.page_read(core, ticket, answer),
+            false => self.sweep.answered(core, ticket, answer),
         }
     }
 
@@ -312,24 +282,12 @@ impl History {
         self.go_on(core, channel);
     }
 
-    fn swept(&mut self, core: &mut Core, answer: StoreAnswer) {
-        if let Some(work) = self.sweep.answered(core, answer) {
-            self.submit(core, HistoryTask::Sweep, work);
-        }
-    }
-
     /// It is time to remove expired history.
     pub fn sweep_is_due(&mut self, core: &mut Core) {
         let now = core.now;
         self.trackers.all_mut().for_each(|tracker| tracker.tidy(now));
         self.trackers.drop_all_unused(core);
-        if let Some(work) = self.sweep.wake(core) {
-            self.submit(core, HistoryTask::Sweep, work);
-        }
-    }
-
-    pub(super) fn read_page(&mut self, core: &mut Core, read: Read, to: ReplyTo, ttl_ms: u64) {
-        self.submit(core, HistoryTask::Command { to, ttl_ms }, Work::Read(read));
+        self.sweep.wake(core);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Removes history that has expired, and, when all histories together are too large, those that expire first. One shard of
 //! each node does it; the store arbitrates between nodes.
 
-use crate::core::{Core, Timer};
+use crate::core::{Core, Feature, Timer};
 use tavern_store::limits::PAGE_ROWS;
-use tavern_store::{Commit, Found, HistoryClear, HistoryList, Read, StoreAnswer, Work};
+use tavern_store::{Commit, Found, HistoryClear, HistoryList, Read, StoreAnswer, Ticket, Work};
 
 /// How often it looks.
 const SWEEP_MS: u64 = 10_000;
@@ -11,7 +11,7 @@ const SWEEP_MS: u64 = 10_000;
 #[derive(Default)]
 pub(super) struct Sweep {
     started: bool,
-    running: bool,
+    running: Option<Ticket>,
 }
 
 impl Sweep {
@@ -22,23 +22,24 @@ impl Sweep {
         }
     }
 
-    pub fn wake(&mut self, core: &mut Core) -> Option<Work> {
+    pub fn wake(&mut self, core: &mut Core) {
         core.agenda.set(core.now + SWEEP_MS, Timer::HistorySweep);
-        if core.index != 0 || std::mem::replace(&mut self.running, true) {
-            return None;
+        if core.index == 0 && self.running.is_none() {
+            self.running = Some(core.submit(Feature::History, look()));
         }
-        Some(look())
     }
 
-    pub fn answered(&mut self, core: &Core, answer: StoreAnswer) -> Option<Work> {
+    pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
+        if self.running != Some(ticket) {
+            return;
+        }
         let next = match answer {
             StoreAnswer::Read(Found::Histories(list)) => remove(core, &list),
             // There may be more than one page of them.
             StoreAnswer::Committed(_) => Some(look()),
             _ => None,
         };
-        self.running = next.is_some();
-        next
+        self.running = next.map(|work| core.submit(Feature::History, work));
     }
 }
 

@@ -6,17 +6,15 @@ use super::statuses::reply_for;
 use super::visibility::{StoredVisibility, VisibilityDecision};
 use crate::core::command::{Caller, CommandEnd, CommandResult, refuse};
 use crate::core::listener::ListenerId;
-use crate::core::{CommandReply, Core, Feature, ReplyTo, refusal};
+use crate::core::{Core, Feature, ReplyTo, refusal};
 use crate::transaction::{Facts, TransactionEnd, TransactionProgress, Transactions};
 use crate::user::is_user;
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
 use std::borrow::Cow;
 use std::sync::Arc;
 use tavern_domain::USER_ID_RULES;
 use tavern_domain::presence::Visibility;
 use tavern_store::social::FollowPage;
-use tavern_store::{Follow, Found, Read, RowKey, StoreAnswer, Ticket, Work};
+use tavern_store::{Found, Read, RowKey, StoreAnswer, Ticket, Work};
 use tavern_wire::error::Code;
 use tavern_wire::json::{PageRequest, status as json};
 
@@ -28,14 +26,6 @@ const STATUS_USERS: usize = 100;
 pub(crate) struct PeopleCommands {
     follows: Transactions<FollowDecision>,
     visibility: Transactions<VisibilityDecision>,
-    requests: HashMap<Ticket, (ReplyTo, PeopleRequest), RandomState>,
-}
-
-/// A store request of a command.
-enum PeopleRequest {
-    Following,
-    Followers,
-    Statuses { viewer: Arc<str> },
 }
 
 impl Default for PeopleCommands {
@@ -43,7 +33,6 @@ impl Default for PeopleCommands {
         PeopleCommands {
             follows: Transactions::new(Feature::People),
             visibility: Transactions::new(Feature::People),
-            requests: HashMap::default(),
         }
     }
 }
@@ -107,12 +96,15 @@ impl PeopleCommands {
         let user = named_user(core, id)?;
         let after = part.after.as_deref().map(Arc::from);
         let limit = part.limit.unwrap_or(LIST_USERS) as u32;
-        let (request, read) = match followers {
-            true => (PeopleRequest::Followers, Read::Followers { user, after, limit }),
-            false => (PeopleRequest::Following, Read::Following { user, after, limit }),
+        let read = match followers {
+            true => Read::Followers { user, after, limit },
+            false => Read::Following { user, after, limit },
         };
         let claim = core.replies.expect_reply(core.now, caller.link.id);
-        self.submit(core, claim, request, Work::Read(read));
+        core.ask_store(Work::Read(read), claim, move |_, answer| match answer {
+            StoreAnswer::Read(Found::Edges(page)) => Ok(list_reply(&page, followers)),
+            answer => Err(refusal(&answer)),
+        });
         Ok(CommandEnd::stored())
     }
 
@@ -130,7 +122,10 @@ impl PeopleCommands {
         let users = users.iter().map(|user| user_id(user)).collect::<CommandResult<Vec<Arc<str>>>>()?;
         let claim = core.replies.expect_reply(core.now, caller.link.id);
         let read = Read::People { users, viewer: Some(viewer.clone()) };
-        self.submit(core, claim, PeopleRequest::Statuses { viewer }, Work::Read(read));
+        core.ask_store(Work::Read(read), claim, move |core, answer| match answer {
+            StoreAnswer::Read(Found::People(people)) => Ok(reply_for(core, &viewer, &people)),
+            answer => Err(refusal(&answer)),
+        });
         Ok(CommandEnd::stored())
     }
 
@@ -160,10 +155,6 @@ impl PeopleCommands {
         ticket: Ticket,
         answer: StoreAnswer,
     ) -> Option<UnknownOutcome> {
-        if let Some((claim, request)) = self.requests.remove(&ticket) {
-            core.finish(claim, reply_of(core, request, answer));
-            return None;
-        }
         if self.follows.owns(ticket) {
             let TransactionProgress::Ended(decision, ended) = self.follows.answered(core, ticket, answer)
             else {
@@ -176,10 +167,6 @@ impl PeopleCommands {
             return None;
         };
         visibility_ended(core, decision, ended).map(UnknownOutcome::Visibility)
-    }
-
-    fn submit(&mut self, core: &mut Core, claim: ReplyTo, request: PeopleRequest, work: Work) {
-        self.requests.insert(core.submit(Feature::People, work), (claim, request));
     }
 }
 
@@ -204,23 +191,12 @@ fn visibility_ended(
     None
 }
 
-fn reply_of(core: &Core, request: PeopleRequest, answer: StoreAnswer) -> CommandReply {
-    match (request, answer) {
-        (PeopleRequest::Following, StoreAnswer::Read(Found::Edges(page))) => {
-            Ok(list_reply(&page, |follow| &follow.followee))
-        }
-        (PeopleRequest::Followers, StoreAnswer::Read(Found::Edges(page))) => {
-            Ok(list_reply(&page, |follow| &follow.follower))
-        }
-        (PeopleRequest::Statuses { viewer }, StoreAnswer::Read(Found::People(people))) => {
-            Ok(reply_for(core, &viewer, &people))
-        }
-        (_, answer) => Err(refusal(&answer)),
-    }
-}
-
-fn list_reply(page: &FollowPage, name: impl Fn(&Follow) -> &Arc<str>) -> Vec<u8> {
-    let names: Vec<&str> = page.rows.iter().map(|edge| &**name(&edge.follow)).collect();
+fn list_reply(page: &FollowPage, followers: bool) -> Vec<u8> {
+    let rows = page.rows.iter().map(|edge| &edge.follow);
+    let names: Vec<&str> = match followers {
+        true => rows.map(|follow| &*follow.follower).collect(),
+        false => rows.map(|follow| &*follow.followee).collect(),
+    };
     let mut body = Vec::new();
     json::users(&mut body, &names, names.last().copied().filter(|_| page.more));
     body

@@ -11,8 +11,6 @@ use crate::node::ChannelUpdate;
 use crate::node::registry::NameEntry;
 use crate::replica::{PageLoad, Replica, Replicas};
 use crate::user::is_own_channel;
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
 use std::sync::Arc;
 use tavern_domain::presence::{Applied, Room, RoomMember, RoomSnapshot};
 use tavern_store::{Found, PresencePage, PresenceRow, Read, StoreAnswer, Ticket, Versioned, Work, planted};
@@ -23,16 +21,6 @@ use tavern_wire::json::presence as json;
 /// The channels whose presence is watched from this shard.
 pub(crate) struct Rooms {
     copies: Replicas<RoomCopy>,
-    requests: HashMap<Ticket, WhoQuestion, RandomState>,
-}
-
-/// A `who` that waits for the store.
-struct WhoQuestion {
-    claim: ReplyTo,
-    counts_only: bool,
-    viewer: Option<Arc<str>>,
-    /// A user's own channel, which is empty for watchers who may not see the user.
-    personal: bool,
 }
 
 /// The copy of a channel's members.
@@ -180,14 +168,10 @@ impl Replica for RoomCopy {
 
 impl Rooms {
     pub fn new() -> Rooms {
-        Rooms { copies: Replicas::new(Feature::Presence), requests: HashMap::default() }
+        Rooms { copies: Replicas::new(Feature::Presence) }
     }
 
     pub fn answered(&mut self, core: &mut Core, ticket: Ticket, answer: StoreAnswer) {
-        if let Some(who) = self.requests.remove(&ticket) {
-            let reply = who_read(core, who.counts_only, who.personal, who.viewer.as_deref(), answer);
-            return core.finish(who.claim, reply);
-        }
         let Some(read) = self.copies.answered(core, ticket, answer) else { return };
         for claim in read.waiters {
             let reply = read.failed.as_ref().map_or(Ok(Vec::new()), |failed| Err(refusal(failed)));
@@ -297,10 +281,11 @@ impl Rooms {
             after: who.after.as_deref().map(Arc::from),
             limit: if who.counts_only { 1 } else { limit },
         };
-        let personal = is_own_channel(channel);
-        let ticket = core.submit(Feature::Presence, Work::Read(read));
-        let question = WhoQuestion { claim, counts_only: who.counts_only, viewer, personal };
-        self.requests.insert(ticket, question);
+        // A user's own channel is empty for those who may not see the user.
+        let (personal, counts_only) = (is_own_channel(channel), who.counts_only);
+        core.ask_store(Work::Read(read), claim, move |core, answer| {
+            who_read(core, counts_only, personal, viewer.as_deref(), answer)
+        });
     }
 }
 

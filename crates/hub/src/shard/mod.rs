@@ -142,7 +142,7 @@ impl Shard {
             Feature::Topics => self.topics.answered(core, ticket, answer),
             Feature::History => self.history.answered(core, ticket, answer),
             Feature::Control => self.control.answered(core, ticket, answer),
-            Feature::None => {}
+            Feature::None => core.question_answered(ticket, answer),
         }
     }
 
