@@ -42,7 +42,7 @@ class Nginx(Proxy):
     name, file = "nginx", "nginx.conf"
 
     def configure(self, text):
-        text = replaced(text, r"^ +server 127\.0\.0\.1:7400", "".join(f"    server 127.0.0.1:{one.port}" for one in self.servers))
+        text = replaced(text, r"^ +server 127\.0\.0\.1:7400(.*)$", "\n".join(rf"    server 127.0.0.1:{one.port}\1" for one in self.servers))
         text = replaced(text, r"listen 443 ssl;", f"listen 127.0.0.1:{self.port};")
         text = replaced(text, r"^ +ssl_certificate.*\n", "")
         # One worker with room for many connections; everything it writes is in its folder.

@@ -1,11 +1,14 @@
-"""A rolling upgrade of three servers behind HAProxy: clients lose nothing and see no user leave."""
+"""A rolling upgrade of three servers behind a proxy: clients lose nothing and see no user leave, and no request of a service fails."""
 import asyncio
 import contextlib
+import threading
 
+import httpx
 import pytest
 
-from journeys.proxies import Haproxy
+from journeys.proxies import Haproxy, Nginx
 from support.crowd import Crowd
+from support.process import until
 from support.tavern import Tavern
 
 pytestmark = [pytest.mark.alone, pytest.mark.timing]
@@ -48,3 +51,48 @@ def test_clients_do_not_notice_an_upgrade(full, tmp_path):
         failures, moves = asyncio.run(upgrade(proxy, servers, count))
         assert failures == [], f"{len(failures)} failures: {failures[:10]}"
         assert moves >= count, "the server of every client was restarted"
+
+
+class PublishingService(threading.Thread):
+    """Publishes without a pause, from an address of its own, so that the proxies spread the services over the servers."""
+
+    def __init__(self, proxy, key, number):
+        super().__init__(daemon=True)
+        self.proxy, self.key, self.number = proxy, key, number
+        self.done, self.failed, self.ended = 0, [], threading.Event()
+
+    def run(self):
+        transport = httpx.HTTPTransport(local_address=f"127.1.0.{self.number}", trust_env=False)
+        with httpx.Client(base_url=self.proxy.url, transport=transport, headers={"authorization": f"Bearer {self.key}"}, timeout=30) as client:
+            while not self.ended.wait(0.005):
+                answer = client.post(f"/v1/channels/room:{self.number}/messages", json={"data": self.done})
+                if answer.status_code == 200:
+                    self.done += 1
+                else:
+                    self.failed.append((answer.status_code, answer.text))
+
+
+@pytest.mark.parametrize("kind", [Nginx, Haproxy])
+def test_no_publish_of_a_service_fails_during_an_upgrade(kind, tmp_path):
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(Tavern.dev(CONFIG, data=tmp_path / "data")) for _ in range(3)]
+        proxy = stack.enter_context(kind(servers))
+        services = [PublishingService(proxy, servers[0].key, number) for number in range(1, 9)]
+        [service.start() for service in services]
+
+        def goes_on():
+            before = [service.done for service in services]
+            until(lambda: all(service.done > done + 5 for service, done in zip(services, before)), "every service to publish", 30)
+
+        goes_on()
+        for server in servers:
+            assert server.terminate(timeout=40) == 0, server.log()
+            goes_on()
+            server.start()
+            # The proxies look again every second or two whether it is back.
+            threading.Event().wait(3)
+            goes_on()
+        for service in services:
+            service.ended.set()
+            service.join(30)
+        assert [service.failed for service in services] == [[]] * len(services)

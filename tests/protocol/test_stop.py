@@ -4,8 +4,10 @@ import socket as sockets
 import threading
 import time
 
+import httpx
 import pytest
 
+from events.endpoint import Answer, Endpoint
 from support.json_client import Poller, Socket, Stream
 from support.process import until
 from support.resp import CLOSED, RespConnection
@@ -73,3 +75,35 @@ def test_a_stalled_client_does_not_delay_the_stop(server):
 def test_sigint_stops_gracefully(server):
     server.process.send_signal(signal.SIGINT)
     assert server.process.wait(8) == 0
+
+
+def test_what_services_ask_of_a_stopping_server_is_done_or_not_accepted(server):
+    """A proxy passes a request on to another server if the connection is refused. It cannot if the answer is an error."""
+    gate, headers = threading.Event(), {"authorization": f"Bearer {server.key}"}
+
+    def client():
+        return httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=10)
+
+    def publish(api):
+        try:
+            return api.post("/v1/channels/game:1/messages", json={"data": 1}).status_code
+        except httpx.ConnectError:
+            return "refused"
+
+    def publish_anew():
+        with client() as api:
+            return publish(api)
+
+    with Endpoint(Answer(gate=gate)) as slow, client() as kept:
+        assert kept.put("/v1/subscriptions/slow", json={"topics": ["t"], "callback": slow.url, "timeout_ms": 0}).status_code == 201
+        assert kept.post("/v1/topics/t/events", json={"type": "x"}).status_code == 202
+        # The server stays until the webhook has answered.
+        slow.posted(1)
+        server.process.send_signal(signal.SIGTERM)
+        answers = []
+        while answers[-2:] != ["refused"] * 2:
+            answers += [publish(kept), publish_anew()]
+        assert server.process.poll() is None, "it is still stopping"
+        gate.set()
+        assert server.process.wait(10) == 0
+    assert set(answers) <= {200, "refused"}, answers

@@ -2,6 +2,7 @@
 //! Must hold: no more connections than allowed, in total and from one address; a refused connection is answered and
 //! logged; running out of descriptors pauses accepting and closes nothing.
 
+use crate::closing::Closing;
 use crate::config::Cidr;
 use crate::connection_refusal::{ConnectionLimit, ConnectionRefuser};
 use crate::refusal_log::RefusalLog;
@@ -9,6 +10,7 @@ use socket2::{SockRef, TcpKeepalive};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -72,6 +74,7 @@ pub struct Connections {
     /// Refused because of the limit in total, and because of the limit per address.
     pub refused_total: AtomicU64,
     pub refused_address: AtomicU64,
+    pub closing: Arc<Closing>,
 }
 
 /// One open connection in the counts; released when dropped.
@@ -102,6 +105,7 @@ impl Connections {
             accepted: AtomicU64::new(0),
             refused_total: AtomicU64::new(0),
             refused_address: AtomicU64::new(0),
+            closing: Arc::default(),
         })
     }
 
@@ -220,8 +224,8 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Accepts until it is dropped; gives each connection with its slot to `serve`. Connections over a limit get the answer
-/// of `refuser`.
+/// Accepts until the server is closing; gives each connection with its slot to `serve`. Connections over a limit get the
+/// answer of `refuser`.
 pub async fn accept(
     listener: TcpListener,
     connections: Arc<Connections>,
@@ -229,9 +233,16 @@ pub async fn accept(
     mut refuser: ConnectionRefuser,
     serve: impl Fn(TcpStream, SocketAddr, ConnectionSlot),
 ) {
-    let mut failures = RefusalLog::default();
+    let (mut failures, closing) = (RefusalLog::default(), connections.closing.clone());
+    let mut closing = pin!(closing.begun());
     loop {
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            // First those that the kernel has accepted: they would be reset.
+            biased;
+            accepted = listener.accept() => accepted,
+            () = closing.as_mut() => return,
+        };
+        match accepted {
             Ok((socket, peer)) => {
                 let proxied = proxies.iter().any(|proxy| proxy.contains(peer.ip()));
                 let address = (!proxied).then_some(peer.ip());

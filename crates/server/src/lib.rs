@@ -11,6 +11,7 @@ mod bus_probe;
 mod byte_budget;
 pub mod cli;
 mod clock;
+mod closing;
 pub mod config;
 mod connection_refusal;
 mod connections;

@@ -1,6 +1,7 @@
-//! The stop: sessions migrate to live nodes, and their clients are notified; sessions that no node took are stored;
-//! then the node closes its lease. After a failure the same, as far as possible, in less time. Must hold: a node that
-//! has lost sessions does not close its lease: it expires, and then the other nodes treat the node's clients as lost.
+//! The stop: sessions migrate to live nodes, and their clients are notified; then nothing is accepted any more, and the last
+//! requests of services are answered; sessions that no node took are stored; then the node closes its lease. After a failure
+//! the same, as far as possible, in less time. Must hold: a node that has lost sessions does not close its lease: it expires,
+//! and then the other nodes treat the node's clients as lost.
 
 use super::assemble::Parts;
 use super::start::{RunningServer, Tasks};
@@ -22,6 +23,8 @@ const FAILURE_DRAIN: Duration = Duration::from_secs(3);
 const CLOSE_LEASE: Duration = Duration::from_secs(2);
 /// Sessions in one commit.
 const SESSIONS_PER_COMMIT: usize = 500;
+/// How long the shards wait for the last requests of services.
+const LAST_REQUESTS: Duration = Duration::from_secs(2);
 /// How often the number of sessions that still migrate is checked.
 const CHECK: Duration = Duration::from_millis(10);
 /// The pause before a store that is not available is asked again.
@@ -82,6 +85,11 @@ async fn drain(
         tokio::time::timeout(timeout / 3 * 2, migrate(&parts.shards, adoption, drain_ms, timeout)).await;
     if moved.is_err() {
         tracing::warn!("migration timed out; storing the remaining sessions");
+    }
+    let closing = &parts.connections.closing;
+    closing.begin();
+    if !closing.answered(until.min(Instant::now() + LAST_REQUESTS)).await {
+        tracing::warn!("some requests of services took too long; they are refused");
     }
     let packed = ask_shards(&parts.shards, ShardInput::Stop).await;
     let shards = parts.shards.len();

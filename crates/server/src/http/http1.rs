@@ -10,7 +10,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -112,6 +112,9 @@ pub async fn serve_plain(io: PlainIo, connection: Arc<HttpConnection>) {
     let (served, is_blocked) = (connection.clone(), io.is_blocked.clone());
     let service = service_fn(move |request| respond(served.clone(), request));
     let mut serving = builder(&connection).serve_connection(TokioIo::new(io), service).with_upgrades();
+    let watched = connection.clone();
+    let mut closing = pin!(watched.must_close());
+    let mut is_closing = false;
     loop {
         let offered = poll_fn(|context| match Pin::new(&mut serving).poll(context) {
             Poll::Ready(ended) => {
@@ -124,8 +127,15 @@ pub async fn serve_plain(io: PlainIo, connection: Arc<HttpConnection>) {
             },
         });
         let offered = tokio::select! {
+            // A request that has arrived is read before its connection is closed.
+            biased;
             offered = offered => offered,
             () = connection.replies.must_end() => None,
+            () = closing.as_mut(), if !is_closing => {
+                is_closing = true;
+                Pin::new(&mut serving).graceful_shutdown();
+                continue;
+            }
         };
         let Some(offer) = offered else { return };
         if !is_blocked.load(Ordering::Relaxed) {
@@ -141,7 +151,15 @@ pub async fn serve_plain(io: PlainIo, connection: Arc<HttpConnection>) {
 pub async fn serve_tls(socket: HttpTlsStream, connection: Arc<HttpConnection>) {
     let served = connection.clone();
     let service = service_fn(move |request| respond(served.clone(), request));
-    let serving = builder(&connection).serve_connection(TokioIo::new(socket), service).with_upgrades();
+    let mut serving =
+        pin!(builder(&connection).serve_connection(TokioIo::new(socket), service).with_upgrades());
+    tokio::select! {
+        biased;
+        ended = serving.as_mut() => return trace(ended),
+        () = connection.replies.must_end() => return,
+        () = connection.must_close() => {}
+    }
+    serving.as_mut().graceful_shutdown();
     tokio::select! {
         ended = serving => trace(ended),
         () = connection.replies.must_end() => {}

@@ -34,15 +34,17 @@ const PAGE_MAX: u64 = 1000;
 /// A request that changes something completes even if its client goes away: a retry with the same `Idempotency-Key` gets
 /// its answer, and no change of several steps stops halfway. A request that only reads ends with its client.
 pub async fn route(connection: &Arc<HttpConnection>, request: Request<Incoming>) -> HttpResponse {
+    let running = connection.api.connections.closing.request();
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return answered(connection, request).await;
     }
     let connection = connection.clone();
     let trace = traces::current();
-    let running = tokio::spawn(traces::within(trace, async move {
+    let work = tokio::spawn(traces::within(trace, async move {
+        let _running = running;
         panics::contain(Box::pin(answered(&connection, request))).await
     }));
-    match running.await {
+    match work.await {
         Ok(Ok(answer)) => answer,
         Ok(Err(panicked)) => refusal(&Refusal::new(Code::Internal, panicked.to_string())),
         // Only the end of the runtime cancels it.

@@ -13,15 +13,16 @@ use super::{
 };
 #[cfg(feature = "pusher")]
 use super::{pusher, pusher_api};
+use crate::closing::IDLE_CLOSES;
 use crate::connections::{AddressSlot, ConnectionSlot};
 use crate::health::is_bus_up;
 use crate::shard::input::CommandAnswer;
 use crate::supervisor::{fault, panics};
 use crate::traces::{self, RequestSpan};
 use crate::unread_replies::ConnectionReplies;
-use http::header::{CONTENT_LENGTH, HOST, HeaderMap, ORIGIN};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, ORIGIN};
 use http::request::Parts;
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode, Version};
 use hyper::Request;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http2;
@@ -30,6 +31,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tavern_wire::error::{Code, Refusal};
@@ -63,6 +65,8 @@ pub struct HttpConnection {
     /// A poll that can take the connection to a shard.
     offer: Mutex<Option<PollOffer>>,
     pub(super) replies: Arc<ConnectionReplies>,
+    /// It has had a request. When that is answered it waits for the next one, and may be closed.
+    had_request: AtomicBool,
 }
 
 impl HttpConnection {
@@ -72,6 +76,16 @@ impl HttpConnection {
 
     pub(super) fn take_offer(&self) -> Option<PollOffer> {
         self.offer.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Waits until the server is closing and this connection should end: a while later, as the answers until then close those
+    /// in use. One whose first request is on its way is closed by the answer too.
+    pub(super) async fn must_close(&self) {
+        self.api.connections.closing.begun().await;
+        tokio::time::sleep(IDLE_CLOSES).await;
+        if !self.had_request.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
     }
 }
 
@@ -163,8 +177,9 @@ pub async fn serve(server: HttpServer, socket: TcpStream, peer: SocketAddr, slot
     let HttpServer { api, side, tls } = server;
     let slot = Mutex::new(Some(slot));
     let is_plain = tls.is_none();
-    let (offer, replies) = (Mutex::default(), api.unread.connection());
-    let connection = Arc::new(HttpConnection { api, peer, side, slot, proxied, is_plain, offer, replies });
+    let (offer, replies, had_request) = (Mutex::default(), api.unread.connection(), AtomicBool::new(false));
+    let connection =
+        Arc::new(HttpConnection { api, peer, side, slot, proxied, is_plain, offer, replies, had_request });
     match &tls {
         None => match begins_http2(&connection, &socket).await {
             Some(true) => Box::pin(serve_http2(TokioIo::new(socket), connection)).await,
@@ -228,7 +243,8 @@ where
     let mut serving = pin!(serving);
     // One is ours, one the service's; each request and each stream of events has another.
     let is_idle = || Arc::strong_count(&connection) <= 2;
-    let mut was_idle = false;
+    let (mut was_idle, mut is_closing) = (false, false);
+    let mut closing = pin!(connection.api.connections.closing.begun());
     loop {
         tokio::select! {
             ended = serving.as_mut() => {
@@ -238,6 +254,10 @@ where
                 return;
             }
             () = connection.replies.must_end() => return,
+            () = closing.as_mut(), if !is_closing => {
+                is_closing = true;
+                serving.as_mut().graceful_shutdown();
+            }
             () = tokio::time::sleep(idle) => {
                 if was_idle && is_idle() {
                     serving.as_mut().graceful_shutdown();
@@ -255,7 +275,9 @@ pub(super) fn respond(
     mut request: Request<Incoming>,
 ) -> impl Future<Output = Result<HttpResponse, Infallible>> + Send {
     name_host(&mut request);
+    connection.had_request.store(true, Ordering::Relaxed);
     let is_head = request.method() == Method::HEAD;
+    let is_http1 = request.version() < Version::HTTP_2;
     let span = trace(&connection.api, &request);
     let active = connection.clone();
     // Boxed and freed once the request is handled: a parked poll holds none of it.
@@ -275,6 +297,10 @@ pub(super) fn respond(
         }
         if let Some(span) = span {
             span.end(answer.status());
+        }
+        if is_http1 && active.api.health.is_stopping() && !answer.headers().contains_key(CONNECTION) {
+            // A proxy that keeps connections takes another one for its next request.
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(answer.map(|body| body.counted(&active.replies)))
     }
