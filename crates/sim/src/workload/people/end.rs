@@ -68,17 +68,18 @@ impl PeopleWorkload {
     }
 
     pub(super) fn check_last_seen(&self, cluster: &Cluster) -> Outcome {
-        for (user, left_at) in &self.left_at {
+        for (user, (certain, last)) in &self.visit_ends {
             if self.truth(user).online || self.judge.left_hidden.contains(user) {
                 continue;
             }
             let seen = self.judge.last_seen.get(user).map_or(0, |seen| seen.ms());
-            let (from, to) = (left_at.ms() - CUT_OFF_MS - SKEW_MS, left_at.ms() + MISSED_MS);
+            let (from, to) = (certain.ms() - CUT_OFF_MS - SKEW_MS, last.ms() + MISSED_MS);
             if seen < from || seen > to {
                 let now = cluster.now.ms();
                 return Err(format!(
-                    "{user} left at {}, and was last seen at {seen}; it is {now}",
-                    left_at.ms()
+                    "{user} left at {} or until {}, and was last seen at {seen}; it is {now}",
+                    certain.ms(),
+                    last.ms()
                 ));
             }
         }

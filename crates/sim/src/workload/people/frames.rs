@@ -86,10 +86,10 @@ impl PeopleWorkload {
                 client.doubts.remove(&channel);
             }
             PeopleCommand::Bye => {
-                client.cut_off();
+                self.leave(cluster, who);
+                let client = &mut self.clients[who];
                 client.link.forget();
                 client.begin_anew();
-                self.left(cluster, who);
             }
             PeopleCommand::Refresh => client.knows = true,
             PeopleCommand::Statuses => {

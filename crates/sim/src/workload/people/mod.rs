@@ -56,8 +56,8 @@ pub struct PeopleWorkload {
     clients: Vec<PeopleClient>,
     service: Service,
     judge: PeopleJudge,
-    /// When a client of each user was last connected.
-    left_at: BTreeMap<String, Time>,
+    /// When a client of each user was last connected for certain, and when one was perhaps.
+    visit_ends: BTreeMap<String, (Time, Time)>,
     /// When the last fault besides clean stops ended.
     last_fault: LastFault,
     counts: BTreeMap<&'static str, u64>,
@@ -73,7 +73,7 @@ impl PeopleWorkload {
                 .collect(),
             service: Service::default(),
             judge: PeopleJudge::default(),
-            left_at: BTreeMap::new(),
+            visit_ends: BTreeMap::new(),
             last_fault: LastFault::default(),
             counts: BTreeMap::new(),
         }
@@ -113,9 +113,15 @@ impl PeopleWorkload {
         client.link.connect(cluster, who, node, shard, PeopleCommand::Hello);
     }
 
-    /// A client disconnected.
-    fn left(&mut self, cluster: &Cluster, who: usize) {
-        self.left_at.insert(self.clients[who].link.user.clone(), cluster.now);
+    /// A client disconnects. One whose hello was not answered was perhaps never here.
+    fn leave(&mut self, cluster: &Cluster, who: usize) {
+        let client = &mut self.clients[who];
+        if client.here_since.is_some() {
+            self.visit_ends.insert(client.link.user.clone(), (cluster.now, cluster.now));
+        } else if let Some((_, latest)) = self.visit_ends.get_mut(&client.link.user) {
+            *latest = cluster.now;
+        }
+        client.cut_off();
     }
 }
 
@@ -226,8 +232,7 @@ impl Workload for PeopleWorkload {
             }
             Signal::Closed { client, connection, .. } => {
                 if self.clients[client].link.connection == Some(connection) {
-                    self.clients[client].cut_off();
-                    self.left(cluster, client);
+                    self.leave(cluster, client);
                 }
                 Ok(())
             }
