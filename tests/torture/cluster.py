@@ -138,9 +138,10 @@ class Cluster:
         node = self.node(fault.target)
         if not node.ready or node.is_asleep():
             return
+        began = time.monotonic()
         code = await node.restart()
         if code != 0:
-            self.unclean_stops.append((node.name, time.monotonic(), code))
+            self.unclean_stops.append((node.name, began, code))
 
     async def _clock_jump(self, fault):
         nodes = self.nodes if fault.target == "all" else [self.node(fault.target)]

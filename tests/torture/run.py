@@ -134,7 +134,7 @@ def check(cluster, load, healed):
     refusals = [(entry[3], entry[4], entry[0]) for client in load.clients for entry in client.log if entry[1] == "refused"]
     refusals += [(*refusal, None) for one in [*load.all_publishers, load.service] for refusal in one.refused]
     return [
-        health.servers_stay_up(cluster.nodes, cluster.unclean_stops),
+        health.servers_stay_up(cluster.nodes, cluster.unclean_stops, outages(cluster)),
         health.every_command_is_answered(answered, hangs, cluster.nodes),
         health.refusals_say_when_to_return(refusals, KNOWN_CODES, clocks_ahead(cluster)),
         health.readiness_is_correct(cluster.nodes, outages(cluster), healed),

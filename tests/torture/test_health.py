@@ -17,6 +17,12 @@ def test_a_crash_a_panic_and_an_unclean_stop_are_detected():
     assert health.servers_stay_up([node()], [("n1", 1.0, None)]).violations
 
 
+def test_a_server_may_fail_to_stop_while_its_store_is_out():
+    check = lambda code, *outages: health.servers_stay_up([node()], [("n1", 10.0, code)], outages).violations
+    assert check(1, ("n1", 9.0, 17.0)) == []
+    assert check(1, ("n1", 9.0, 12.0)) and check(1, ("n2", 9.0, 17.0)) and check(101, ("n1", 9.0, 17.0))
+
+
 def test_a_command_without_a_reply_is_detected_unless_the_server_was_suspended():
     hang = [("join", "n1", 25.0, 10.0)]
     assert health.every_command_is_answered(7, hang, [node()]).violations
