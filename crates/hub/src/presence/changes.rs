@@ -427,7 +427,8 @@ fn known(core: &mut Core, change: &PresenceChange) -> Option<Versioned<PresenceR
     let client = ChannelClient { client: session.client, node: node_epoch, state: state?, since, lost: None };
     let attendance = Attendance::restore(vec![client], since, None);
     let PresenceChange { key, name, anonymous, visibility, .. } = change.clone();
-    let visibility = visibility.unwrap_or_default();
+    // A session that was just adopted may be of a user who hides.
+    let visibility = visibility.or(anonymous.then(Visibility::default))?;
     Some(Versioned { version, row: PresenceRow { key, anonymous, name, visibility, attendance } })
 }
 

@@ -48,14 +48,14 @@ fn take(scene: &mut MigrationFixture, at: usize, packed: &PackedSession) {
 }
 
 /// A node adopts a session from the store.
-fn adopt(scene: &mut MigrationFixture, at: usize, packed: &PackedSession) {
+pub fn adopt(scene: &mut MigrationFixture, at: usize, packed: &PackedSession) {
     take(scene, at, packed);
     let now = scene.cluster.node(at).now;
     assert!(scene.cluster.node(at).shards[0].adopt(now, packed));
 }
 
 /// The same, and no other node hears of the offers.
-fn stop_without_offers(scene: &mut MigrationFixture) -> Vec<PackedSession> {
+pub fn stop_without_offers(scene: &mut MigrationFixture) -> Vec<PackedSession> {
     scene.cluster.set_fate(|_, _, packet| if step_name(packet) == "offer" { vec![] } else { vec![0] });
     let packed = stop(scene, 20_000);
     scene.cluster.heal();
@@ -151,7 +151,7 @@ fn client_lost_before_the_stop_is_shown_online_again_when_it_resumes() {
 }
 
 /// Ann joins the channel and loses the connection a second before the node stops. Returns the time of the disconnect.
-fn disconnect_before_the_stop(scene: &mut MigrationFixture) -> u64 {
+pub fn disconnect_before_the_stop(scene: &mut MigrationFixture) -> u64 {
     let mut ann = scene.ann.clone();
     scene.cluster.send(0, &mut ann, r#"{"op":"join","channel":"game#A"}"#);
     scene.cluster.node(0).detach(&ann);

@@ -3,7 +3,9 @@
 
 use crate::harness::cluster::TestCluster;
 use crate::harness::code;
+use crate::harness::migration::MigrationFixture;
 use crate::harness::people::{GRACE, PeopleFixture, RESUME, presence_words, settings, shown, summary};
+use crate::migration_drain::{adopt, disconnect_before_the_stop, stop_without_offers};
 use serde_json::Value;
 use tavern_domain::presence::{Thresholds, Visibility};
 use tavern_hub::{Caller, Flow, Settings};
@@ -302,4 +304,25 @@ fn last_of_two_visibilities_counts_in_every_channel() {
     for channel in ["user#ann", "game#A"] {
         assert_eq!(shown_to(&scene, channel, "ann"), Visibility::Nobody, "{channel}");
     }
+}
+
+#[test]
+fn hidden_user_whose_session_is_adopted_and_lost_was_not_seen() {
+    let mut scene = MigrationFixture::new();
+    let mut ann = scene.ann.clone();
+    scene.cluster.send(0, &mut ann, r#"{"op":"visibility","value":"nobody"}"#);
+    disconnect_before_the_stop(&mut scene);
+    let packed = stop_without_offers(&mut scene);
+    // The node learns only after the loss that she hides.
+    scene.cluster.set_work_fate(|_, work| match work {
+        Work::Read(Read::People { .. }) => WorkFault { before_ms: 60_000, ..WorkFault::NONE },
+        _ => WorkFault::NONE,
+    });
+    adopt(&mut scene, 1, &packed[0]);
+    scene.cluster.live(30_000);
+    scene.cluster.heal();
+    let read = Read::People { users: vec!["ann".into()], viewer: None };
+    let Found::People(people) = scene.cluster.stored(read) else { panic!("no answer about ann") };
+    assert!(people[0].presences.is_empty(), "she is offline");
+    assert_eq!(people[0].known.as_ref().unwrap().row.last_seen, None);
 }
