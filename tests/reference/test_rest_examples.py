@@ -19,8 +19,8 @@ PAGES = sorted((ROOT / "docs/reference/rest").glob("*.md"))
 API = json.loads((ROOT / "crates/server/assets/openapi.json").read_text())
 # The ids that a server chooses, as the document has them.
 KEY_ID, CLIENT = "are1r3kp0w", "c7f3k2m9q4t8w1x5"
-# The stream stays open: curl ends it after its headers have arrived.
-STREAM_S = "2"
+# Streams stay open: curl ends them after their headers have arrived.
+STREAMS, STREAM_S = ("/v1/stream", "/v1/traffic"), "2"
 
 
 def examples():
@@ -60,7 +60,7 @@ def test_the_example_runs(server, hook, method, path, command):
     with contextlib.ExitStack() as stack:
         for name, chosen in prepare(server, hook, stack, path).items():
             command = command.replace(name, chosen)
-        body, status = until(lambda: final(run(server, command, stream=path == "/v1/stream")), "an answer that is not `try again`", 30)
+        body, status = until(lambda: final(run(server, command, stream=path in STREAMS)), "an answer that is not `try again`", 30)
     documented = [code for code in API["paths"][path][method.lower()]["responses"] if code[0] == "2"]
     assert status in documented, f"{command}\n{status} {body}, documented: {documented}"
 
@@ -83,6 +83,9 @@ def prepare(server, hook, stack, path):
             ask(server, "DELETE", old, expected=(200, 404))
         ask(server, "PUT", "/v1/subscriptions/billing", {"topics": ["orders"]} | way)
         ask(server, "POST", "/v1/topics/orders/events", [{"type": "created"}] * 20)
+    if path.endswith("/attempts/{number}"):
+        attempts = until(lambda: ask(server, "GET", "/v1/subscriptions/billing/attempts")["attempts"], "an attempt")
+        chosen["/attempts/7"] = f"/attempts/{attempts[0]['number']}"
     return chosen
 
 

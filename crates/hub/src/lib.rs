@@ -29,7 +29,7 @@ pub mod user;
 
 pub use connection::{CloseReason, EventFormat, Link, LinkId};
 pub use core::authorize::{AuthorizeAnswer, AuthorizeQuery, Permission};
-pub use core::command::{Caller, Flow};
+pub use core::command::{Caller, CallerHello, Flow};
 pub use core::listener::ListenerId;
 pub use core::render::{FilledFrames, PollFlags, Scratch, read_session};
 pub use core::{Attached, Core, Effects, Poll, ShardMessage};

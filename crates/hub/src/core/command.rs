@@ -32,12 +32,18 @@ pub struct Caller {
     pub(crate) waiting: Option<Box<WaitingCommand>>,
     /// The session it names was already looked up on the other nodes.
     pub looked_up: bool,
-    /// Its hello is in progress.
-    pub admitted: Option<Arc<AdmittedHello>>,
-    /// The public id that its session gets; None: a random one.
-    pub client: Option<Box<ClientId>>,
+    pub hello: Option<Box<CallerHello>>,
     /// It fetches replies later with `Shard::next_reply`, and may send more commands before that.
     pub(crate) pipelines: bool,
+}
+
+/// What few callers have, boxed: an idle connection is small.
+#[derive(Clone, Debug)]
+pub enum CallerHello {
+    /// The public id that the session of a gateway's client gets.
+    Client(ClientId),
+    /// Its hello is in progress.
+    Admitted(Arc<AdmittedHello>),
 }
 
 /// A command that has no reply yet. It is kept as a parsed value.
@@ -64,8 +70,7 @@ impl Caller {
             refusals: 0,
             waiting: None,
             looked_up: false,
-            admitted: None,
-            client: None,
+            hello: None,
             pipelines: false,
         }
     }
@@ -179,7 +184,9 @@ pub(crate) fn reply(
     reply: CommandReply,
     out: &mut Vec<u8>,
 ) -> Flow {
-    caller.admitted = None;
+    if matches!(caller.hello.as_deref(), Some(CallerHello::Admitted(_))) {
+        caller.hello = None;
+    }
     match reply {
         Ok(body) => {
             if let Some(session) = caller.listener.and_then(|id| core.listeners.get_mut(id)?.session_mut()) {

@@ -1,7 +1,7 @@
 //! A `hello` between its start and its reply: the session that it opens or resumes, and how the connection is
 //! attached.
 
-use super::command::{Caller, CommandResult, refuse};
+use super::command::{Caller, CallerHello, CommandResult, refuse};
 use super::listener::ListenerId;
 use super::publish::heal_gap;
 use super::render::session_text;
@@ -134,8 +134,11 @@ pub(crate) fn keep_or_open(
 ) -> CommandResult<(ListenerId, Resumption)> {
     let own = caller.listener.and_then(|id| Some((id, core.session(id)?)));
     let Some((id, session)) = own else {
-        let id =
-            core.open_session(identity.clone(), caller.address, None, caller.client.as_deref().copied())?;
+        let client = match caller.hello.as_deref() {
+            Some(CallerHello::Client(client)) => Some(*client),
+            _ => None,
+        };
+        let id = core.open_session(identity.clone(), caller.address, None, client)?;
         if let Some(session) = core.session_mut(id) {
             session.polling = caller.passing;
             session.returning = Some(caller.link.id);

@@ -3,8 +3,7 @@
 
 use super::Shard;
 use super::connections::snapshot;
-use crate::connection::EventFormat;
-use crate::core::command::{Caller, CommandEnd, CommandResult, CommandWait, refuse, run_again};
+use crate::core::command::{Caller, CallerHello, CommandEnd, CommandResult, CommandWait, refuse, run_again};
 use crate::core::hello::{BegunHello, Resumption, attach, keep_or_open, write_hello};
 use crate::core::listener::ListenerId;
 use crate::core::render::read_session;
@@ -29,9 +28,10 @@ impl Shard {
                 (None, None) => return refuse(Code::Unauthenticated, "hello needs a token"),
             },
         };
-        // A connection that has a session only renews it.
-        if own.is_none() && caller.admitted.is_none() && caller.link.format != EventFormat::Gateway {
-            caller.admitted = self.admit(self.core.now, Some(&identity))?;
+        // A connection that has a session only renews it. Clients of gateways have their public id in `hello`.
+        if own.is_none() && caller.hello.is_none() {
+            let admitted = self.admit(self.core.now, Some(&identity))?;
+            caller.hello = admitted.map(|hello| Box::new(CallerHello::Admitted(hello)));
         }
         if let Some((key, _)) = hello.session.as_deref().and_then(read_session)
             && key.shard(self.core.node.settings.shards) != self.core.index

@@ -264,9 +264,8 @@ section! {
         address_commands_per_second: u32 = KeySchema::integer(2_000, 0, 100_000_000).in_dev(DefaultValue::Integer(0));
         /// Logins per second from one client address, with bursts of twice as many; 0: no limit.
         address_hellos_per_second: u32 = KeySchema::integer(2_000, 0, 100_000_000).in_dev(DefaultValue::Integer(0));
-        /// Clients per second that this node lets connect or resume on all transports, with bursts of one second's; 0: no
-        /// limit. The others are refused with `unavailable` and a `retry_after_ms` of their own, so that a crowd returns as a
-        /// queue. API keys have no limit.
+        /// Clients per second that this node lets connect or resume, with bursts of one second's; 0, or with an API key: no limit.
+        /// The others are refused with `unavailable` and a `retry_after_ms` of their own, so that a crowd returns as a queue.
         hellos_per_second: u32 = KeySchema::integer(2_000, 0, 1_000_000).in_dev(DefaultValue::Integer(0));
         /// Clients whose connecting or resuming is in progress, because the store or another node has not answered; 0: no limit.
         hellos_in_progress: usize = KeySchema::integer(1_000, 0, 1_000_000).in_dev(DefaultValue::Integer(0));

@@ -12,6 +12,7 @@ use tavern_pusher::{
     read_message, user_id_in, watchlist_event,
 };
 use tavern_wire::gateway::{self, HubEvent, HubMembers};
+use tavern_wire::json;
 use tavern_wire::ws;
 
 /// A channel that the socket is subscribed to.
@@ -158,8 +159,10 @@ fn message_frame<'a>(
 /// The same for all sockets of a channel, as a WebSocket frame: the shard writes it. None: the task must see the event. Messages
 /// for a user are among those, because sockets that watch the user hear them too.
 pub fn render(tail: &[u8]) -> Option<GatewayFrame> {
-    let text = format!("{{\"seq\":0{}", std::str::from_utf8(tail).ok()?);
-    let event: HubEvent<'_> = serde_json::from_str(&text).ok()?;
+    let mut text = Vec::with_capacity(tail.len() + 8);
+    json::seq_head(&mut text, 0);
+    text.extend_from_slice(tail);
+    let event: HubEvent<'_> = serde_json::from_slice(&text).ok()?;
     let (app, channel) = PusherChannel::of_any_app(event.channel.as_deref()?)?;
     let (frame, except) = message_frame(app, (channel.name, channel.access), event.data?, &event);
     let mut bytes = Vec::with_capacity(frame.len() + 10);

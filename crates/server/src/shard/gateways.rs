@@ -9,7 +9,7 @@ use crate::shard::shared_output::SharedWrite;
 use crate::shard::state::ShardState;
 use std::sync::atomic::Ordering;
 use tavern_domain::ClientId;
-use tavern_hub::{Caller, CloseReason, EventFormat, Flow, Link, LinkId, ShardEvent};
+use tavern_hub::{Caller, CallerHello, CloseReason, EventFormat, Flow, Link, LinkId, ShardEvent};
 use tavern_wire::json;
 use tokio::sync::mpsc::error::TrySendError;
 
@@ -23,7 +23,7 @@ pub fn open(state: &mut ShardState, request: OpenGateway) {
     let id = state.new_link();
     let mut caller =
         Caller::new(Link { id, format: EventFormat::Gateway }, Some(identity)).from_address(address);
-    caller.client = Some(Box::new(client));
+    caller.hello = Some(Box::new(CallerHello::Client(client)));
     let asked = [GatewayCommand::Run(json::hello_command(None, None))].into();
     let (reply, blocked, touched) = (None, false, false);
     let link = GatewayLink { caller, client, asked, output, reply, blocked, wants_room, direct, touched };

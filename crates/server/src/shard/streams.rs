@@ -8,7 +8,7 @@ use crate::shard::requests::{session_ended, unproved};
 use crate::shard::state::ShardState;
 use tavern_domain::{Identity, SessionKey};
 use tavern_hub::core::attach::acting_identity;
-use tavern_hub::{Caller, CloseReason, EventFormat, Flow, Link, LinkId, LookupResult};
+use tavern_hub::{Caller, CallerHello, CloseReason, EventFormat, Flow, Link, LinkId, LookupResult};
 use tavern_wire::error::{Code, Refusal};
 use tavern_wire::{json, sse};
 use tokio::sync::mpsc::error::TrySendError;
@@ -68,7 +68,7 @@ pub fn begin(state: &mut ShardState, id: LinkId, mut request: HttpStream) {
     };
     let mut caller = Caller::new(Link { id, format: EventFormat::Sse }, Some(identity)).from_address(address);
     caller.looked_up = true;
-    caller.admitted = admitted;
+    caller.hello = admitted.map(|hello| Box::new(CallerHello::Admitted(hello)));
     let mut since = since.into_iter();
     let subscribe = |channel| json::subscribe_command(channel, last, since.next());
     let subscriptions = std::iter::once(hello).chain(channels.into_iter().map(subscribe)).collect();
