@@ -15,7 +15,8 @@ from support.tavern import Tavern
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "clients/python"))
 from tavern_client import Tavern as Client  # noqa: E402
 
-RATE = 10
+# Slower than any client that asks again and again.
+RATE = 3
 LIMIT = f"[limits]\nhellos_per_second = {RATE}\n"
 # Enough to be refused, however fast they come.
 MANY = 60

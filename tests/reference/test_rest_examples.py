@@ -18,7 +18,7 @@ from support.tavern import Tavern
 PAGES = sorted((ROOT / "docs/reference/rest").glob("*.md"))
 API = json.loads((ROOT / "crates/server/assets/openapi.json").read_text())
 # The ids that a server chooses, as the document has them.
-KEY_ID, CLIENT = "are1r3kp0w", "c7f3k2m9q4t8w1x5"
+KEY_ID, CLIENT, LINK_CODE = "are1r3kp0w", "c7f3k2m9q4t8w1x5", "tvl_a1b2c3d4e5_…"
 # Streams stay open: curl ends them after their headers have arrived.
 STREAMS, STREAM_S = ("/v1/stream", "/v1/traffic"), "2"
 
@@ -70,6 +70,8 @@ def prepare(server, hook, stack, path):
     chosen = {}
     if path in ("/v1/keys/{id}", "/v1/topics/{topic}"):
         chosen[KEY_ID] = ask(server, "POST", "/v1/keys", {"name": "ci", "scopes": ["publish"]})["id"]
+    if path == "/v1/dashboard/sign-in":
+        chosen[LINK_CODE] = ask(server, "POST", "/v1/dashboard/links")["key"]
     if "/sessions/" in path:
         chosen[CLIENT] = stack.enter_context(connect_online(server, "ann")).hello["client"]
     if "party" in path or "/parties" in path:
