@@ -75,6 +75,16 @@ def filled_history(server, channel, messages, size):
         assert answer.status_code == 200, answer.text
 
 
+def forgets(server, before):
+    """Soon there is little memory of unread replies, long before their connections end because nothing is read (10 s). Small requests
+    let the allocator give freed memory back."""
+    def is_small():
+        assert httpx.get(f"{server.url}/healthz", trust_env=False).status_code == 200
+        return server.resident_bytes() - before < 160 * MIB
+
+    until(is_small, "the memory to be free", timeout=5)
+
+
 @pytest.mark.alone
 def test_unread_replies_of_http2_streams_are_bounded():
     config = "threads = 1\n[limits]\nunread_replies_total_bytes = 33554432\n" \
@@ -92,9 +102,8 @@ def test_unread_replies_of_http2_streams_are_bounded():
             for _ in range(each):
                 client.ask("POST", "/v1/command?user=eve", command)
         until(lambda: all([client.asked_all(each) for client in clients]), "all requests to be answered, or ended", timeout=120)
-        grown = server.resident_bytes() - before
         # Unbounded it is 480 MB.
-        assert grown < 160 * MIB, f"grew by {grown / MIB:.0f} MiB"
+        forgets(server, before)
         # A client that reads is served meanwhile.
         again = httpx.post(f"{server.url}/v1/command?user=eve", content=command, trust_env=False, timeout=30)
         assert len(again.content) == len(whole.content)
@@ -120,9 +129,8 @@ def test_unread_replies_of_many_connections_are_bounded():
             clients.append(client)
         # The first byte of each reply, or the end of the connection; the rest stays with the server.
         until(lambda: all(select.select([client], [], [], 0)[0] for client in clients), "all to be answered, or ended", timeout=120)
-        grown = server.resident_bytes() - before
         # Unbounded it is 450 MB.
-        assert grown < 160 * MIB, f"grew by {grown / MIB:.0f} MiB"
+        forgets(server, before)
         again = httpx.post(f"{server.url}/v1/command?user=eve", content=command, trust_env=False, timeout=30)
         assert len(again.content) > 2.5 * MIB, "a client that reads is served meanwhile"
 
