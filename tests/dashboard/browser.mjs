@@ -48,7 +48,9 @@ const acts = {
   // Polled from here: the content security policy forbids eval in the page.
   async wait({ js, ms = WAIT }) {
     const end = Date.now() + ms;
-    while (!(await page.evaluate(js))) {
+    // An element that is not there yet is waited for like a fact that is not true yet.
+    const isTrue = () => page.evaluate(js).catch((fault) => (/TypeError/.test(fault.message) ? false : Promise.reject(fault)));
+    while (!(await isTrue())) {
       if (Date.now() > end) throw new Error(`not true after ${ms} ms: ${js}`);
       await new Promise((after) => setTimeout(after, 40));
     }

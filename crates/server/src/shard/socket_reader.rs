@@ -21,6 +21,8 @@ use tavern_wire::ws;
 
 /// Bytes read from one socket in one turn.
 const READ_BYTES: usize = 64 * 1024;
+/// The same before login: what does not run at once is kept.
+const UNAUTHENTICATED_READ_BYTES: usize = 4 * 1024;
 /// A buffer of incomplete input that is larger than its content by more than this is shrunk.
 const SPARE_BYTES: usize = 4096;
 
@@ -85,11 +87,12 @@ impl SocketReader {
             }
         }
         let mut buffer = std::mem::take(&mut self.buffer);
-        let keep = match conn.read(&mut buffer[..]) {
+        let most = if conn.is_authenticated() { READ_BYTES } else { UNAUTHENTICATED_READ_BYTES };
+        let keep = match conn.read(&mut buffer[..most]) {
             Ok(0) => false,
             Ok(count) => {
                 // A short read has emptied the socket; a full one may have left something. TLS may buffer more.
-                if count == READ_BYTES || conn.tls.is_some() {
+                if count == most || conn.tls.is_some() {
                     state.unread.push(link);
                 }
                 if conn.state.closing {

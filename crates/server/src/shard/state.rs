@@ -16,8 +16,8 @@ use tavern_wire::error::{Code, Refusal};
 /// The longest time over which the reconnects of clients are spread after a stop.
 const RECONNECT_MAX_MS: u64 = 5_000;
 
-/// Unread replies of a client that is not authenticated: together with the reply that exceeds it, less than 16 KiB.
-const UNAUTHENTICATED_UNREAD_BYTES: usize = 15 * 1024;
+/// Unread replies of a client that is not authenticated: together with the reply that exceeds it, less than 4 KiB.
+const UNAUTHENTICATED_UNREAD_BYTES: usize = 3 * 1024;
 
 pub struct ShardState {
     pub index: usize,
