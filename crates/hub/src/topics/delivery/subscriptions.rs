@@ -56,14 +56,17 @@ impl DeliveryWorker {
 
     pub(super) fn list_answered(&mut self, now: Time, ticket: Ticket, answer: StoreAnswer) {
         let Some(read) = self.list.answered(&mut self.shared, ticket, answer) else { return };
+        // What the list says about them may be older. The next read has them: their change was one of the list, too.
+        let newer = std::mem::take(&mut self.read_since);
         let Some(list) = self.list.get_mut(&read.name).filter(|_| read.failed.is_none()) else { return };
         let first = !list.is_loaded();
-        let Some(documents) = list.0.take() else { return };
+        let Some(mut documents) = list.0.take() else { return };
+        documents.retain(|found| !newer.contains(found.row.key.name()));
         // The first time all of them are checked below.
         documents.iter().for_each(|found| self.learn(now, found, !first));
         let names: BTreeSet<&str> = documents.iter().map(|found| found.row.key.name()).collect();
-        let gone: Vec<Arc<str>> =
-            self.queues.keys().filter(|name| !names.contains(&***name)).cloned().collect();
+        let is_listed = |name: &str| names.contains(name) || newer.contains(name);
+        let gone: Vec<Arc<str>> = self.queues.keys().filter(|name| !is_listed(name)).cloned().collect();
         gone.iter().for_each(|name| self.forget(name));
         if first {
             self.check_all(now);
@@ -77,6 +80,9 @@ impl DeliveryWorker {
     }
 
     pub(super) fn one_read(&mut self, now: Time, name: &Arc<str>, answer: StoreAnswer) {
+        if self.list.is_reading(ALL_SUBSCRIPTIONS) {
+            self.read_since.insert(name.clone());
+        }
         match answer {
             StoreAnswer::Read(Found::Document(Some(found))) => {
                 self.learn(now, &found, self.is_ready());

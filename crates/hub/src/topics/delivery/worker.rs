@@ -25,6 +25,8 @@ pub struct DeliveryWorker {
     pub(super) topics: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     pub(super) check_due: Time,
     pub(super) list: Replicas<SubscriptionReplica>,
+    /// Subscriptions that were read one by one while the list is being read.
+    pub(super) read_since: BTreeSet<Arc<str>>,
     /// How many events the topics of active subscriptions have had.
     counts: BTreeMap<Arc<str>, u64>,
 }
@@ -42,6 +44,7 @@ impl DeliveryWorker {
             topics: BTreeMap::new(),
             check_due: now,
             list: Replicas::new(()),
+            read_since: BTreeSet::new(),
             counts: BTreeMap::new(),
         }
     }

@@ -160,3 +160,17 @@ fn without_kept_attempts_nothing_is_stored() {
     world.check("s", 1, true);
     assert_eq!(world.attempts(), []);
 }
+
+#[test]
+fn subscription_created_while_the_list_is_read_stays_known() {
+    let mut world = World::new(13, 1, Temper::Good);
+    world.subscribe("s", &["a"], 1);
+    world.pass(2_500);
+    world.subscribe("t", &["a"], 1);
+    world.subscribe_during_the_read_of_the_list("late", &["b"]);
+    let knows = |world: &World, topic| world.nodes[0].as_ref().unwrap().worker.has_subscription(topic);
+    assert!(knows(&world, "b"), "the list that was read is older");
+    world.publish(0, "b", 0);
+    world.pass(1_000);
+    world.check("late", 1, true);
+}

@@ -232,6 +232,35 @@ impl World {
         }
     }
 
+    /// A subscription is created while the first node reads the list, which does not have it; it is read before the list.
+    pub fn subscribe_during_the_read_of_the_list(&mut self, name: &str, topics: &[&str]) {
+        let now = self.now();
+        self.with_node(|node| node.worker.nudged(now, &"".into()));
+        // The version of the list, then the list.
+        for _ in 0..2 {
+            self.with_node(|node| {
+                node.worker.wake(now);
+                node.store.submit(std::mem::take(&mut node.worker.effects().work));
+            });
+            while self.nodes[0].as_ref().is_some_and(|node| node.answers.0.lock().unwrap().is_empty()) {
+                assert!(self.engine.step(), "the store answers");
+            }
+            let answers = self.with_node(|node| std::mem::take(&mut *node.answers.0.lock().unwrap()));
+            if matches!(answers[..], [(_, StoreAnswer::Read(Found::Rows(_)))]) {
+                self.subscribe(name, topics, 1);
+                self.with_node(|node| node.worker.changed(&name.into()));
+                self.settle();
+            }
+            self.with_node(|node| {
+                answers.into_iter().for_each(|(ticket, answer)| node.worker.answered(now, ticket, answer));
+            });
+        }
+    }
+
+    fn with_node<T>(&mut self, run: impl FnOnce(&mut TestNode) -> T) -> T {
+        run(self.nodes[0].as_mut().expect("a node"))
+    }
+
     pub fn settle(&mut self) {
         loop {
             let mut quiet = true;
