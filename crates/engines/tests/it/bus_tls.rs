@@ -59,10 +59,11 @@ fn a_nats_server_without_tls_is_refused_where_tls_is_wanted() {
 fn redis_works_over_tls() {
     let authority = Authority::new();
     let (cert, key, ca) = (authority.file("cert.pem"), authority.file("key.pem"), authority.file("ca.pem"));
-    let port = server::free_port().to_string();
+    let port = server::free_port();
+    let port_text = port.to_string();
     let server = Server::redis_with(&[
         "--tls-port",
-        &port,
+        &port_text,
         "--tls-cert-file",
         &cert,
         "--tls-key-file",
@@ -72,6 +73,7 @@ fn redis_works_over_tls() {
         "--tls-auth-clients",
         "no",
     ]);
-    check("rediss", port.parse().unwrap(), &authority);
+    server::await_port(port);
+    check("rediss", port, &authority);
     drop(server);
 }

@@ -260,6 +260,7 @@ fn a_user_with_minimal_rights_can_use_the_store_over_tls() {
     let tls = ["--tls-port", &text, "--tls-cert-file", &cert, "--tls-key-file", &private];
     let options = ["--tls-ca-cert-file", &ca, "--tls-auth-clients", "no"];
     let server = Server::redis_with(&[&tls[..], &options].concat());
+    server::await_port(port);
     let rights = ["~{few}:*", "resetchannels", "+@all", "-@admin", "-@dangerous"];
     server.cli(&[&["ACL", "SETUSER", "ann", "on", ">s p"][..], &rights].concat());
     let url = |password: &str| format!("rediss://ann:{password}@localhost:{port}?prefix=few&ca={ca}");

@@ -34,6 +34,23 @@ pub struct Server {
     warden: Mutex<Option<Child>>,
 }
 
+/// Waits until a further port of a server that has started is open: it opens them one after the other.
+pub fn await_port(port: u16) {
+    wait_for(|| accepts(port), &format!("port {port}"));
+}
+
+fn accepts(port: u16) -> bool {
+    TcpStream::connect(("127.0.0.1", port)).is_ok()
+}
+
+fn wait_for(answers: impl Fn() -> bool, what: &str) {
+    let until = Instant::now() + PATIENCE;
+    while !answers() {
+        assert!(Instant::now() < until, "{what} does not answer");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 impl Server {
     pub fn nats() -> Server {
         Server::nats_with(&[])
@@ -113,16 +130,12 @@ impl Server {
             .spawn()
             .expect("a shell starts");
         *self.warden.lock().unwrap() = Some(warden);
-        let until = Instant::now() + PATIENCE;
-        while !self.accepts() {
-            assert!(Instant::now() < until, "{} does not answer", self.command[0]);
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_for(|| self.accepts(), &self.command[0]);
     }
 
     fn accepts(&self) -> bool {
         if self.scheme != "postgres" {
-            return TcpStream::connect(("127.0.0.1", self.port)).is_ok();
+            return accepts(self.port);
         }
         // It listens before it is ready.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
