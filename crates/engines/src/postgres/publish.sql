@@ -34,20 +34,6 @@ CREATE TABLE sql_limits (
 );
 INSERT INTO sql_limits (message_bytes, event_bytes) VALUES (65536, 65536);
 
--- Tells the server that moves the calls. A notification makes commits wait for each other, so only a transaction that
--- finds this server asleep sends one: the server then holds the lock alone. Otherwise the transaction shares the lock until
--- it ends, and until then the server does not go to sleep.
--- Like sql_check_portable, it runs as publish() and emit() do, with their search_path.
-CREATE FUNCTION sql_wake() RETURNS VOID
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    IF NOT pg_try_advisory_xact_lock_shared(1413564464, 'sql_calls'::regclass::oid::int) THEN
-        PERFORM pg_notify('tavern_sql_' || 'sql_calls'::regclass::oid, '');
-    END IF;
-END
-$$;
-
 -- Refuses JSON that some client could not read, as the HTTP API does. Only what is cheap to find: the server that moves the calls
 -- checks everything, and keeps what it refuses in sql_refused.
 CREATE FUNCTION sql_check_portable(json TEXT) RETURNS VOID
@@ -70,6 +56,9 @@ BEGIN
 END
 $$;
 
+-- At its end, each function tells the server that moves the calls. A notification makes commits wait for each other, so only a
+-- transaction that finds this server asleep sends one: the server then holds the lock alone. Otherwise the transaction shares the
+-- lock until it ends, and until then the server does not go to sleep.
 CREATE FUNCTION publish(channel TEXT, data JSON) RETURNS VOID
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path FROM CURRENT
@@ -77,7 +66,7 @@ AS $$
 DECLARE
     most INT := (SELECT message_bytes FROM sql_limits);
 BEGIN
-    IF channel IS NULL OR octet_length(channel) > 255 OR channel !~ '^[a-z][a-z0-9_-]{0,31}(#|$)' OR channel ~ '[[:cntrl:]]' THEN
+    IF channel IS NULL OR octet_length(channel) > 255 OR channel !~ '^[a-z][a-z0-9_-]{0,31}(#[^[:cntrl:]]*)?$' THEN
         RAISE invalid_parameter_value USING MESSAGE = format('bad channel name: %L', left(channel, 300)),
             HINT = 'A channel name is kind#rest of at most 255 bytes: the kind is [a-z][a-z0-9_-]{0,31}, the rest has no control characters.';
     END IF;
@@ -95,7 +84,9 @@ BEGIN
     END IF;
     INSERT INTO sql_calls (xid, id, at, name, data)
     VALUES (txid_current(), nextval('sql_calls_id'), extract(epoch FROM clock_timestamp()) * 1000, channel, data::text);
-    PERFORM sql_wake();
+    IF NOT pg_try_advisory_xact_lock_shared(1413564464, 'sql_calls'::regclass::oid::int) THEN
+        PERFORM pg_notify('tavern_sql_' || 'sql_calls'::regclass::oid, '');
+    END IF;
 END
 $$;
 
@@ -131,9 +122,11 @@ BEGIN
     END IF;
     INSERT INTO sql_calls (xid, id, at, name, event_type, event_id, data)
     VALUES (txid_current(), nextval('sql_calls_id'), extract(epoch FROM clock_timestamp()) * 1000, topic, type, id, data::text);
-    PERFORM sql_wake();
+    IF NOT pg_try_advisory_xact_lock_shared(1413564464, 'sql_calls'::regclass::oid::int) THEN
+        PERFORM pg_notify('tavern_sql_' || 'sql_calls'::regclass::oid, '');
+    END IF;
 END
 $$;
 
 -- Only those who are granted them.
-REVOKE EXECUTE ON FUNCTION publish(TEXT, JSON), emit(TEXT, TEXT, JSON, TEXT), sql_wake(), sql_check_portable(TEXT) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION publish(TEXT, JSON), emit(TEXT, TEXT, JSON, TEXT), sql_check_portable(TEXT) FROM PUBLIC;
