@@ -83,6 +83,24 @@ def test_a_ban_holds_on_every_server(three, service, channel):
             poller.ok("hello")
 
 
+def test_an_erased_user_finds_no_old_message_on_any_server(three, service, channel):
+    user = "u-" + channel.removeprefix("room#")
+    with Socket(three[1], user=user) as socket:
+        # Its server has the message in memory, unread.
+        service.call("POST", f"/users/{user}/messages", data="before")
+        assert socket.event()["data"] == "before"
+        service.call("DELETE", f"/users/{user}")
+        assert socket.closing()[1] == 4006
+    service.call("POST", f"/users/{user}/messages", data="after")
+    for server in three:
+        with Socket(server, user=user) as socket:
+            assert socket.event()["data"] == "after"
+            assert socket.events_so_far() == []
+        with Service(server) as other:
+            stored = other.call("GET", f"/users/{user}/inbox")["messages"]
+            assert len(stored) == 1, f"all but the new one: {stored}"
+
+
 def test_a_subscription_by_the_app_gets_messages_of_every_server(three, service, channel):
     user = "u-" + channel.removeprefix("room#")
     with Socket(three[1], user=user) as one, Socket(three[2], user=user) as two:
