@@ -96,6 +96,7 @@ def test_no_question_about_one_app_tells_of_the_other(clients, api, app, other_a
     # The same in Tavern's own API: users, members, sessions, bans and statistics have the id of their app.
     ask = lambda path: httpx.get(f"{server.url}/v1/{path}", headers={"authorization": f"Bearer {server.key}"}, trust_env=False)
     until(lambda: ask(f"users/1:{user}/sessions").json().get("sessions"), "the sessions of the user")
+    assert {session["transport"] for session in ask(f"users/1:{user}/sessions").json()["sessions"]} == {"pusher"}
     assert not ask(f"users/2:{user}/sessions").json().get("sessions")
     members = lambda owner: {one["user"] for one in ask(f"channels/{owner.channel(f'presence-{room}').replace('#', '%23')}/presence").json()["users"]}
     assert (members(app), members(other_app)) == ({f"1:{user}"}, set())

@@ -21,7 +21,28 @@ pub enum EventFormat {
     Resp2,
     Resp3,
     /// To a gateway in this process: JSON events, each followed by a comma.
-    Gateway,
+    Gateway(GatewayProtocol),
+}
+
+/// What the clients of a gateway speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GatewayProtocol {
+    Radar,
+    Pusher,
+}
+
+impl EventFormat {
+    /// The transport, as reports name it.
+    pub fn transport(self) -> &'static str {
+        match self {
+            EventFormat::WebSocket => "websocket",
+            EventFormat::Sse => "sse",
+            EventFormat::Poll => "poll",
+            EventFormat::Resp2 | EventFormat::Resp3 => "redis",
+            EventFormat::Gateway(GatewayProtocol::Radar) => "radar",
+            EventFormat::Gateway(GatewayProtocol::Pusher) => "pusher",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,7 +27,7 @@ pub mod topics;
 mod transaction;
 pub mod user;
 
-pub use connection::{CloseReason, EventFormat, Link, LinkId};
+pub use connection::{CloseReason, EventFormat, GatewayProtocol, Link, LinkId};
 pub use core::authorize::{AuthorizeAnswer, AuthorizeQuery, Permission};
 pub use core::command::{Caller, CallerHello, Flow};
 pub use core::listener::ListenerId;

@@ -164,7 +164,7 @@ impl Settings {
     /// How many channels a session may subscribe to and be present in, and the key that says so.
     pub(crate) fn channels_of(&self, format: EventFormat) -> (&'static str, usize) {
         match format {
-            EventFormat::Gateway => ("limits.gateway_channels", self.gateway_channels),
+            EventFormat::Gateway(_) => ("limits.gateway_channels", self.gateway_channels),
             _ => ("limits.channels_per_session", self.channels_per_session),
         }
     }

@@ -1,7 +1,7 @@
 //! What one shard does about an order: to the sessions of a user that it has. Sessions that are on their way to another node
 //! are left alone: the node that gets them ends them, because it remembers the order.
 
-use crate::connection::{CloseReason, EventFormat};
+use crate::connection::CloseReason;
 use crate::core::listener::ListenerId;
 use crate::core::session::Session;
 use crate::core::{Core, Notice};
@@ -128,13 +128,7 @@ fn unsubscribe(core: &mut Core, user: &Arc<str>, channel: &Arc<str>) -> u32 {
 fn describe(core: &Core, id: ListenerId) -> Option<UserSession> {
     let listener = core.listener(id)?;
     let session = listener.session()?;
-    let transport = listener.link.map(|link| match link.format {
-        EventFormat::WebSocket => "websocket",
-        EventFormat::Sse => "sse",
-        EventFormat::Poll => "poll",
-        EventFormat::Resp2 | EventFormat::Resp3 => "redis",
-        EventFormat::Gateway => "radar",
-    });
+    let transport = listener.link.map(|link| link.format.transport());
     Some(UserSession {
         client: session.client,
         since: session.since,

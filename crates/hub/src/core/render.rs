@@ -72,7 +72,7 @@ impl Scratch {
                 }
                 false
             }
-            EventFormat::WebSocket | EventFormat::Sse | EventFormat::Poll | EventFormat::Gateway => {
+            EventFormat::WebSocket | EventFormat::Sse | EventFormat::Poll | EventFormat::Gateway(_) => {
                 if let Some((from, to)) = listener.mailbox.gap() {
                     self.body.clear();
                     json::gap_tail(&mut self.body, from, to);
@@ -278,7 +278,7 @@ fn append_json(out: &mut Vec<u8>, seq: u64, tail: &[u8], format: EventFormat) {
             event.extend_from_slice(tail);
             sse::event(out, Some(seq), &event);
         }
-        EventFormat::Poll | EventFormat::Gateway => {
+        EventFormat::Poll | EventFormat::Gateway(_) => {
             json::seq_head(out, seq);
             out.extend_from_slice(tail);
             out.push(b',');

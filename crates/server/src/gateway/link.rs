@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use tavern_domain::{AddressGroup, ClientId, Identity};
-use tavern_hub::LinkId;
+use tavern_hub::{GatewayProtocol, LinkId};
 use tokio::sync::{mpsc, oneshot};
 
 /// Pieces between the shard and the gateway; beyond this the shard keeps events as references.
@@ -33,6 +33,7 @@ impl HubLink {
     /// Opens a session. The reply to its hello is the first output. None: the server is stopping or overloaded.
     pub async fn open(
         sources: &GatewaySources,
+        protocol: GatewayProtocol,
         identity: Identity,
         address: Option<AddressGroup>,
         client: ClientId,
@@ -44,8 +45,16 @@ impl HubLink {
         let wants_room = Arc::new(AtomicBool::new(false));
         let shared = direct.as_ref().map(|direct| direct.socket.clone());
         let room = wants_room.clone();
-        let request =
-            OpenGateway { identity, address, client, output: sender, wants_room: room, direct, opened };
+        let request = OpenGateway {
+            protocol,
+            identity,
+            address,
+            client,
+            output: sender,
+            wants_room: room,
+            direct,
+            opened,
+        };
         shards.put(shard, ShardInput::OpenGateway(Box::new(request))).ok()?;
         let link = link.await.ok()?;
         let taken = AtomicUsize::new(0);

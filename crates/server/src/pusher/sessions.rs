@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use tavern_domain::rights::Grant;
 use tavern_domain::{AddressGroup, ClientId, Identity, Rights, Scopes, Time, Verbs};
-use tavern_hub::CloseReason;
+use tavern_hub::{CloseReason, GatewayProtocol};
 use tavern_pusher::{PusherApp, PusherError, app_kinds};
 use tavern_wire::error::Code;
 use tavern_wire::json::{Op, ParsedCommand};
@@ -93,7 +93,9 @@ impl SocketSessions {
         let client = ClientId::from_random(random_bits());
         let output = if user.is_none() { self.output.take() } else { None };
         let direct = output.map(|(socket, name)| DirectOutput { socket, name, render: delivery::render });
-        let Some(link) = HubLink::open(sources, identity, address, client, direct).await else {
+        let Some(link) =
+            HubLink::open(sources, GatewayProtocol::Pusher, identity, address, client, direct).await
+        else {
             return Err(SessionFault::Refused(Code::Unavailable));
         };
         let number = self.next;

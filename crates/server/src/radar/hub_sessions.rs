@@ -10,6 +10,7 @@ use crate::random::random_bits;
 use crate::shard::input::{GatewayCommand, GatewayOutput};
 use std::sync::Arc;
 use tavern_domain::{AddressGroup, ClientId};
+use tavern_hub::GatewayProtocol;
 use tavern_wire::error::Code;
 use tavern_wire::gateway::{self, HubReply};
 use tavern_wire::json::{Op, ParsedCommand};
@@ -112,7 +113,9 @@ impl HubSessions {
             SessionRole::User => self.sid,
             SessionRole::Unnamed => ClientId::from_random(random_bits()),
         };
-        let Some(link) = HubLink::open(sources, identity, self.address, client, None).await else {
+        let Some(link) =
+            HubLink::open(sources, GatewayProtocol::Radar, identity, self.address, client, None).await
+        else {
             return Err(RadarFailure::Refused(Code::Unavailable));
         };
         match role {

@@ -186,7 +186,7 @@ impl ShardWorker {
                     polls::answer(&mut self.state, link.id);
                 }
                 EventFormat::Sse => streams::write(&mut self.state, link.id),
-                EventFormat::Gateway => gateways::touch(&mut self.state, link.id),
+                EventFormat::Gateway(_) => gateways::touch(&mut self.state, link.id),
                 _ => self.touch_listener(link.id),
             }
         }

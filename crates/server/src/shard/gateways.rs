@@ -19,10 +19,10 @@ const PIECE_BYTES: usize = 64 * 1024;
 const ASKED_MAX: usize = 4;
 
 pub fn open(state: &mut ShardState, request: OpenGateway) {
-    let OpenGateway { identity, address, client, output, wants_room, direct, opened } = request;
+    let OpenGateway { protocol, identity, address, client, output, wants_room, direct, opened } = request;
     let id = state.new_link();
-    let mut caller =
-        Caller::new(Link { id, format: EventFormat::Gateway }, Some(identity)).from_address(address);
+    let mut caller = Caller::new(Link { id, format: EventFormat::Gateway(protocol) }, Some(identity))
+        .from_address(address);
     caller.hello = Some(Box::new(CallerHello::Client(client)));
     let asked = [GatewayCommand::Run(json::hello_command(None, None))].into();
     let (reply, blocked, touched) = (None, false, false);

@@ -14,8 +14,8 @@ use tavern_domain::{AddressGroup, ClientId, HistoryPosition, HistoryStamp, Ident
 use tavern_hub::PackedSession;
 use tavern_hub::node::admission::AdmittedHello;
 use tavern_hub::{
-    AuthorizeAnswer, AuthorizeQuery, CloseReason, FrameRenderer, LinkId, ServiceCommand, ShardEvent,
-    ShardMessage, read_session,
+    AuthorizeAnswer, AuthorizeQuery, CloseReason, FrameRenderer, GatewayProtocol, LinkId, ServiceCommand,
+    ShardEvent, ShardMessage, read_session,
 };
 use tavern_store::{StoreAnswer, Ticket};
 use tavern_wire::error::{Code, Refusal};
@@ -148,6 +148,7 @@ pub type CommandAnswer = Result<(Option<Code>, Vec<u8>), Refusal>;
 
 /// A session for a gateway.
 pub struct OpenGateway {
+    pub protocol: GatewayProtocol,
     pub identity: Identity,
     /// Where its client comes from, as it counts in limits.
     pub address: Option<AddressGroup>,

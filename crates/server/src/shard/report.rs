@@ -3,7 +3,7 @@
 use crate::shard::state::ShardState;
 use tavern_domain::{ClientId, Time};
 use tavern_hub::core::{attach, sweep};
-use tavern_hub::{EventFormat, ListenerId, Namespace};
+use tavern_hub::{ListenerId, Namespace};
 use tavern_wire::json::api::{MailboxReport, SessionReport};
 
 /// None: the client has no session on this shard.
@@ -13,13 +13,7 @@ pub fn of_client(state: &ShardState, client: ClientId) -> Option<SessionReport> 
     let listener = hub.core.listener(id)?;
     let session = listener.session()?;
     let settings = &state.context.node.settings;
-    let transport = listener.link.map(|link| match link.format {
-        EventFormat::WebSocket => "websocket",
-        EventFormat::Sse => "sse",
-        EventFormat::Poll => "poll",
-        EventFormat::Resp2 | EventFormat::Resp3 => "redis",
-        EventFormat::Gateway => "radar",
-    });
+    let transport = listener.link.map(|link| link.format.transport());
     let lost_at = session.lost_at(settings.poll_idle_ms);
     let online = transport.is_some() || now < lost_at;
     let expires_at = sweep::session_expires_at(&hub.core, id);
