@@ -2,6 +2,8 @@
 import pytest
 
 from events.endpoint import Answer, Endpoint, script
+from pusher.raw_client import RawClient
+from pusher.world import POSTING, App, Webhook
 from support.json_client import Socket
 from support.process import until
 from support.tavern import Tavern
@@ -93,6 +95,25 @@ def test_which_key_published_an_event(browser, shop):
         browser.wait("document.querySelector(\"table[aria-label=Events] [data-name='By key']\").innerText === 'admin'")
         browser.fill("input[placeholder^=Events]", "paid")
         browser.wait("document.querySelectorAll('table[aria-label=Events] tbody tr').length === 1")
+
+
+def test_the_webhook_of_a_pusher_app_is_seen_and_its_last_request(browser):
+    with Webhook(answer=script(Answer(500, body=b"queue is full"))) as hook:
+        app = App(1, webhooks=[hook])
+        with Tavern.dev(app.config + POSTING + "backoff_min_ms = 20\nbackoff_max_ms = 100\n") as server, RawClient(server, app) as ann:
+            ann.established()
+            ann.subscribe("orders")
+            hook.waits("channel_occupied", "orders")
+            with Clicks(browser, server) as click:
+                click("nav a:text-is('Subscriptions')")
+                click("main a:has-text('pusher-1-')")
+                browser.sees("500 Internal Server Error")
+                browser.sees("queue is full", "table[aria-label=Attempts]")
+                click("table[aria-label=Attempts] tbody button")
+                for said in (f"POST {hook.url}", "x-pusher-key: key-1", "channel_occupied", "orders"):
+                    browser.sees(said, "#sheet")
+                assert app.secret not in browser.text("#sheet")
+            browser.leave()
 
 
 def test_disconnect_a_user(browser, shop):
