@@ -1,7 +1,19 @@
 """The dashboard in a browser."""
+import json
 import pathlib
 
-from support.browser import Driver
+from support.browser import MODULES, Driver
+
+AXE = (MODULES / "node_modules/axe-core/axe.min.js").read_text()
+
+# Every element fits the window, except elements that scroll.
+INSIDE = """(() => {
+  const wide = [...document.querySelectorAll('body *')].filter((one) => {
+    if (one.closest('.skip, .log, svg') || !one.getClientRects().length) return false;
+    return one.getBoundingClientRect().right > innerWidth + 0.5;
+  });
+  return [document.documentElement.scrollWidth, wide.slice(0, 3).map((one) => one.outerHTML.slice(0, 120))];
+})()"""
 
 
 class Browser(Driver):
@@ -51,3 +63,10 @@ class Browser(Driver):
         strange = [one for one in complaints if not any(text in one for text in texts)]
         missing = [text for text in texts if not any(text in one for one in complaints)]
         assert not strange and not missing, f"{complaints}; missing {missing}"
+
+
+def violations(browser):
+    """What axe-core finds, by rule."""
+    browser.eval(AXE + "; 0")
+    found = browser.eval("axe.run().then(({ violations }) => JSON.stringify(violations.map((one) => [one.id, one.nodes.slice(0, 3).map((node) => node.html)])))")
+    return json.loads(found)

@@ -1,6 +1,5 @@
 """Questions about a cluster that an operator asks the dashboard, each answered within three clicks; and how its charts are used."""
 import contextlib
-import json
 import os
 import signal
 import time
@@ -8,7 +7,6 @@ import time
 import pytest
 
 from events.endpoint import Endpoint
-from support.browser import MODULES
 from support.clock import JumpingClock
 from support.json_client import Socket
 from support.nats_server import NatsServer
@@ -17,18 +15,10 @@ from support.proxy import TcpProxy
 from support.redis_server import RedisServer
 from support.tavern import Tavern
 
+from .browser import INSIDE, violations
 from .sample import CONFIG, SampleData, client, good
-from .test_pages import INSIDE
 
 NODES = "[nodes]\nheartbeat_ms = 200\nlease_ms = 12000\n"
-AXE = (MODULES / "node_modules/axe-core/axe.min.js").read_text()
-
-
-def violations(browser):
-    """What axe-core finds, by rule."""
-    browser.eval(AXE + "; 0")
-    found = browser.eval("axe.run().then(({ violations }) => JSON.stringify(violations.map((one) => [one.id, one.nodes.slice(0, 3).map((node) => node.html)])))")
-    return json.loads(found)
 
 
 def hero(browser, users):

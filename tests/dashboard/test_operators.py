@@ -8,9 +8,8 @@ from support.json_client import Socket
 from support.process import until
 from support.tavern import Tavern
 
+from .browser import INSIDE, violations
 from .sample import CONFIG, SampleData, client, good
-from .test_cluster import violations
-from .test_pages import INSIDE
 
 
 class Clicks:

@@ -3,6 +3,7 @@ import pytest
 
 from support.json_client import Socket
 
+from .browser import INSIDE, violations
 from .sample import HOSTILE, HOSTILE_CHANNEL, path
 
 # Pages, and texts that must be visible.
@@ -27,15 +28,6 @@ PAGES = {
     "#/try": ["Connect", "No messages yet"],
 }
 
-# Every element fits the window, except elements that scroll.
-INSIDE = """(() => {
-  const wide = [...document.querySelectorAll('body *')].filter((one) => {
-    if (one.closest('.skip, .log, svg') || !one.getClientRects().length) return false;
-    return one.getBoundingClientRect().right > innerWidth + 0.5;
-  });
-  return [document.documentElement.scrollWidth, wide.slice(0, 3).map((one) => one.outerHTML.slice(0, 120))];
-})()"""
-
 
 @pytest.mark.parametrize("width, scheme", [(1280, "light"), (360, "dark")])
 def test_every_page_shows_its_data(browser, sample, width, scheme):
@@ -46,6 +38,7 @@ def test_every_page_shows_its_data(browser, sample, width, scheme):
             browser.sees(text)
         scroll, wide = browser.eval(INSIDE)
         assert scroll <= width and wide == [], f"{page} overflows {width}: {scroll} {wide}"
+        assert violations(browser) == [], page
         browser.quiet()
 
 

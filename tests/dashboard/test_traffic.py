@@ -7,9 +7,8 @@ import pytest
 from support.json_client import Socket
 from support.tavern import Tavern
 
+from .browser import INSIDE, violations
 from .sample import client, good
-from .test_cluster import violations
-from .test_pages import INSIDE
 
 LINES = "[...document.querySelectorAll('table[aria-label=Traffic] tbody tr')].map((one) => one.innerText)"
 
@@ -77,7 +76,7 @@ def test_the_page_of_traffic_comes_back_after_a_restart(browser):
 @pytest.mark.parametrize("locale", ["en-US", "de-DE"])
 def test_the_page_of_traffic_passes_axe_and_fits(browser, sample, width, height, scheme, locale):
     browser.open(sample.server, "#/traffic", width=width, height=height, scheme=scheme, locale=locale)
-    browser.sees("live")
+    browser.sees("Messages and commands of")
     ann = sample.connect("ann")
     ann.ok("publish", channel="lobby#main", data={"text": "wide " * 60})
     ann.call("join", channel="user#bob")
