@@ -120,11 +120,13 @@ def test_a_cleared_history_begins_in_another_epoch_on_all_nodes(pair, chat):
     with Socket(a, user="ann") as ann, Socket(b, user="bob") as bob:
         bob.ok("subscribe", channel=chat)
         first = ann.ok("publish", channel=chat, data=1)
+        # What has not arrived when the history is cleared is deleted, too.
+        assert bob.event()["data"] == 1
         done = a.run("history", chat, "--clear", "--url", a.url, "--key", a.key)
         assert done.returncode == 0, done.stderr
         second = ann.ok("publish", channel=chat, data=2)
         assert second["offset"] == 1 and second["epoch"] > first["epoch"]
-        assert [event["data"] for event in take(bob, 2)] == [1, 2]
+        assert bob.event()["data"] == 2
         assert bob.ok("subscribe", channel=chat, since=position(first))["recovered"] is False
 
 
