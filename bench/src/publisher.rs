@@ -19,6 +19,10 @@ pub struct Publisher {
     pub sent: u64,
     /// Replies still to come.
     pub awaited: u64,
+    /// The server closes it after its last reply: the next publish needs another connection.
+    pub closed: bool,
+    /// A server may close after each reply, so one publish is sent at a time until it is known that this one does not.
+    pub one_by_one: bool,
     /// Already on the list of those who wait for their listeners.
     pub starved: bool,
     protocol: Protocol,
@@ -41,6 +45,8 @@ impl Publisher {
             channel,
             sent: 0,
             awaited: 0,
+            closed: false,
+            one_by_one: protocol == Protocol::PusherApi,
             starved: false,
             protocol,
             publish,
@@ -72,6 +78,15 @@ impl Publisher {
             _ => self.awaited += count as u64,
         }
         self.flush()
+    }
+
+    /// Continues on another connection to the same server.
+    pub fn reconnect(&mut self) -> anyhow::Result<()> {
+        let stream = std::net::TcpStream::connect(self.stream.peer_addr()?)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        (self.stream, self.closed) = (TcpStream::from_std(stream), false);
+        Ok(())
     }
 
     pub fn flush(&mut self) -> anyhow::Result<()> {
@@ -110,6 +125,11 @@ impl Publisher {
             self.carry.clear();
             self.carry.extend_from_slice(&bytes[scanned.consumed..]);
             self.awaited = self.awaited.checked_sub(scanned.count).context("more replies than publishes")?;
+            if scanned.closes {
+                self.closed = true;
+                return Ok(short);
+            }
+            self.one_by_one &= scanned.count == 0;
             short += u64::from(scanned.receivers.is_some_and(|receivers| receivers != expected));
             if let Some(ping) = scanned.ping {
                 let pong = match self.protocol {

@@ -29,6 +29,10 @@ pub fn sockudo_environment(port: u16) -> Vec<(String, String)> {
         ("PORT", &port),
         ("METRICS_ENABLED", "false"),
         ("RATE_LIMITER_ENABLED", "false"),
+        // Of one server; a build with Redis would look for one.
+        ("ADAPTER_DRIVER", "local"),
+        ("CACHE_DRIVER", "memory"),
+        ("QUEUE_DRIVER", "memory"),
     ];
     app.into_iter().chain(server.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
 }

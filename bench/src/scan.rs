@@ -21,6 +21,8 @@ pub struct ScanResult {
     pub ping: Option<Vec<u8>>,
     /// The cursor of a poll's answer; its presence means that the poll was answered.
     pub cursor: Option<u64>,
+    /// The server closes the connection after this reply.
+    pub closes: bool,
     /// The recipients that the last reply named.
     pub receivers: Option<u64>,
 }
@@ -177,6 +179,7 @@ pub fn api_replies(bytes: &[u8]) -> anyhow::Result<ScanResult> {
     let mut scanned = ScanResult::default();
     while let Some(HttpAnswer { head, body, length }) = http_answer(&bytes[scanned.consumed..])? {
         ensure!(head.starts_with(b"HTTP/1.1 200"), "a publish was refused: {} {}", quote(head), quote(body));
+        scanned.closes = head.to_ascii_lowercase().windows(17).any(|text| text == b"connection: close");
         scanned.count += 1;
         scanned.consumed += length;
     }
@@ -344,7 +347,9 @@ mod tests {
         assert!(pusher_events(&server_frame(frame::TEXT, error)).is_err());
         let answers = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}HTTP/1.1 200";
         let scanned = api_replies(answers).unwrap();
-        assert_eq!((scanned.count, scanned.consumed), (1, answers.len() - 12));
+        assert_eq!((scanned.count, scanned.consumed, scanned.closes), (1, answers.len() - 12, false));
+        let last = b"HTTP/1.1 200 OK\r\nConnection: Close\r\ncontent-length: 0\r\n\r\n";
+        assert!(api_replies(last).unwrap().closes);
         assert!(api_replies(b"HTTP/1.1 401 no\r\ncontent-length: 0\r\n\r\n").is_err());
     }
 

@@ -24,6 +24,8 @@ use crate::subscriber::{Shape, Subscriber};
 const CHUNK: usize = 32;
 const SCRATCH_BYTES: usize = 256 * 1024;
 const TALKERS: Token = Token(usize::MAX - 1);
+/// What a publisher waits for.
+const TALKING: Interest = Interest::READABLE.add(Interest::WRITABLE);
 /// The most publishes that a paced publisher sends at once when it is late.
 const CATCH_UP: u64 = 64;
 
@@ -154,8 +156,7 @@ impl Stage {
         let protocol = load.publish_to.protocol;
         let line = dialer.open(&format!("bench-publisher-{index}"), None)?;
         let mut stream = TcpStream::from_std(line.stream);
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        self.talkers.registry().register(&mut stream, Token(index), interest)?;
+        self.talkers.registry().register(&mut stream, Token(index), TALKING)?;
         let publish =
             Publish::new(&load.publish_to, load.target.protocol, &load.channel(channel), load.payload);
         self.publishers.push(Publisher::new(stream, channel, line.rest, protocol, publish));
@@ -269,6 +270,10 @@ impl Stage {
             if event.is_readable() {
                 let expected = self.channels[publisher.channel].fanout;
                 self.counts.short_replies += publisher.read(expected, &mut self.scratch)?;
+                if publisher.closed {
+                    publisher.reconnect().context("a publisher came back")?;
+                    self.talkers.registry().register(&mut publisher.stream, Token(index), TALKING)?;
+                }
             }
             self.offer(index)?;
         }
@@ -300,6 +305,11 @@ impl Stage {
                 let due = (since.elapsed().as_secs_f64() * per_second) as u64 + 1;
                 due.saturating_sub(publisher.sent).min(CATCH_UP) as usize
             }
+        };
+        let count = match publisher.one_by_one {
+            true if publisher.awaited > 0 => 0,
+            true => count.min(1),
+            false => count,
         };
         if count == 0 {
             return Ok(());
