@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use tavern_domain::Time;
 use tavern_domain::delivery::{
-    AttemptStart, Batch, BatchReason, Delivery, EndpointReply, EntryRange, LogMark,
+    AttemptStart, Batch, BatchReason, Delivery, DeliveryEffect, EndpointReply, EntryRange, LogMark,
 };
 use tavern_domain::topic::SubscriptionMarks;
 use tavern_store::{DocumentKey, Expect, LogEntry, RowKey};
@@ -37,6 +37,8 @@ pub(super) struct ActiveDelivery {
     pub started: BTreeSet<u64>,
     /// The batches in the save in progress.
     pub saved: Option<BTreeSet<u64>>,
+    /// What is announced in the next save, which waits while another one is in progress.
+    pub unannounced: Vec<DeliveryEffect>,
     /// Attempts that ended since the last save.
     pub attempts: UnsavedAttempts,
     /// It is in the queue of subscriptions that may send.
@@ -80,6 +82,7 @@ impl ActiveDelivery {
             fetches: BTreeMap::new(),
             started: BTreeSet::new(),
             saved: None,
+            unannounced: Vec::new(),
             attempts: UnsavedAttempts::default(),
             queued: false,
             idle_since: None,

@@ -190,8 +190,11 @@ impl DeliveryQueue {
         for effect in &others {
             shared.effects.notices.extend(DeliveryNotice::of(self.name(), effect));
         }
+        if let Some(active) = self.active() {
+            active.unannounced.extend(others);
+        }
         if let Some((parked, retried)) = save {
-            self.save(shared, now, &parked, &retried, &others);
+            self.save(shared, now, &parked, &retried);
         }
         self.step(shared, now);
     }

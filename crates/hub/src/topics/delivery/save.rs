@@ -62,7 +62,6 @@ impl DeliveryQueue {
         now: Time,
         parked: &[EntryRange],
         retried: &[u64],
-        effects: &[DeliveryEffect],
     ) {
         let lease_ms = shared.settings.lease_ms;
         let name = self.name().clone();
@@ -88,6 +87,7 @@ impl DeliveryQueue {
         active.saved = Some(active.machine.progress().batches.iter().map(|batch| batch.number).collect());
         // Not earlier: parked events wait for their save.
         active.prune();
+        let effects = std::mem::take(&mut active.unannounced);
         let parked: u64 = parked.iter().map(EntryRange::entries).sum();
         let retried = retried.iter().map(|seq| (record::DEAD, record::dead_name(&name, *seq)));
         let deletes = retried
@@ -100,7 +100,7 @@ impl DeliveryQueue {
         let waits = active.machine.next_wake().is_some_and(|wake| active.lease.is_beyond(wake));
         let takes = if fresh { Vec::new() } else { vec![lease::take(&name, lease_ms)] };
         let appends =
-            if shared.announces { announcements(&name, now.ms(), parked, effects) } else { Vec::new() };
+            if shared.announces { announcements(&name, now.ms(), parked, &effects) } else { Vec::new() };
         if parked > 0 {
             shared.notify(DeliveryNotice::Parked { subscription: name.clone(), events: parked });
         }

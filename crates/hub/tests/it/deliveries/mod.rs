@@ -5,6 +5,7 @@ mod world;
 
 use std::collections::BTreeSet;
 use tavern_domain::Time;
+use tavern_domain::delivery::DeliveryOutcome;
 use world::{SETTINGS, Temper, World};
 
 #[test]
@@ -173,4 +174,24 @@ fn subscription_created_while_the_list_is_read_stays_known() {
     world.publish(0, "b", 0);
     world.pass(1_000);
     world.check("late", 1, true);
+}
+
+#[test]
+fn subscription_that_is_disabled_during_a_save_is_announced() {
+    let mut world = World::new(14, 1, Temper::Bad);
+    world.subscribe("watch", &["tavern.deliveries"], 1);
+    world.subscribe("s", &["a"], 2);
+    world.pass(2_500);
+    (0..10).for_each(|n| world.publish(0, "a", n));
+    world.settle();
+    assert_eq!(world.flights.len(), 2, "two batches at once");
+    // The failure is being saved when the next reply arrives.
+    let soon = world.now() + 1;
+    let replies = [DeliveryOutcome::Failed, DeliveryOutcome::Gone];
+    for (flight, reply) in world.flights.iter_mut().zip(replies) {
+        (flight.0, flight.4) = (soon, reply.into());
+    }
+    world.temper = Temper::Good;
+    world.pass(2_000);
+    assert_eq!(world.got.get("watch").map(Vec::len), Some(1), "the end of the subscription");
 }
