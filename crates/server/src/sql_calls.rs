@@ -29,7 +29,7 @@ const LINGER: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(16);
 /// After a page that was not full, as long as it took at most: more calls then share the cost of the next page.
-const LONGEST_REST: Duration = Duration::from_millis(2);
+const LONGEST_REST: Duration = Duration::from_millis(4);
 /// After a failure.
 const RETRY: Duration = Duration::from_millis(500);
 /// Bytes of messages in one commit.

@@ -40,6 +40,15 @@ const KEYS: &str = "SELECT xid, id FROM sql_calls WHERE xid >= $1 OR xid = ANY (
 const BACKLOG_KEYS: i64 = 1_000_000;
 const CALLS_BY_KEY: &str = "SELECT xid, id, at, name, event_type, event_id, data
     FROM unnest($1::bigint[], $2::bigint[]) AS key (xid, id) JOIN sql_calls USING (xid, id) ORDER BY id";
+const REMOVE: &str = "DELETE FROM sql_calls USING unnest($1::bigint[], $2::bigint[]) AS done (xid, id)
+    WHERE sql_calls.xid = done.xid AND sql_calls.id = done.id";
+const REFUSE: &str = "WITH gone AS (
+        DELETE FROM sql_calls USING unnest($1::bigint[], $2::bigint[]) AS done (xid, id)
+        WHERE sql_calls.xid = done.xid AND sql_calls.id = done.id RETURNING sql_calls.*
+    )
+    INSERT INTO sql_refused (id, at, name, event_type, event_id, data, reason)
+    SELECT gone.id, at, name, event_type, event_id, data, reason
+    FROM unnest($3::bigint[], $4::text[]) AS refused (id, reason) JOIN gone ON gone.id = refused.id";
 
 pub struct SqlCalls {
     client: Client,
@@ -50,6 +59,7 @@ pub struct SqlCalls {
     calls: Statement,
     keys: Statement,
     calls_by_key: Statement,
+    remove: Statement,
     /// The table, as the second number of the locks.
     queue: i32,
     /// What the last look that found everything could not see: transactions from the first number on, and these.
@@ -98,11 +108,13 @@ impl SqlCalls {
             client.prepare(CALLS),
             client.prepare(KEYS),
             client.prepare(CALLS_BY_KEY),
+            client.prepare(REMOVE),
             client.query_one("SELECT 'sql_calls'::regclass::oid::int", &[])
         );
-        let (snapshot, calls, keys, calls_by_key, row) = asked.map_err(PostgresError::from)?;
+        let (snapshot, calls, keys, calls_by_key, remove, row) = asked.map_err(PostgresError::from)?;
         let queue: i32 = get(&row, 0)?;
-        let listen = format!("LISTEN tavern_sql_{}", queue.cast_unsigned());
+        // By the key always: a plan from when the queue was small would read the remains of deleted rows.
+        let listen = format!("SET enable_seqscan = off; LISTEN tavern_sql_{}", queue.cast_unsigned());
         client.batch_execute(&listen).await.map_err(PostgresError::from)?;
         Ok(SqlCalls {
             client,
@@ -112,6 +124,7 @@ impl SqlCalls {
             calls,
             keys,
             calls_by_key,
+            remove,
             queue,
             unseen: (0, Vec::new()),
             has_more: false,
@@ -213,16 +226,13 @@ impl SqlCalls {
     /// These calls are done. Those with a reason were refused for good.
     pub async fn remove(&mut self, done: &[&SqlCall], refused: &[(i64, String)]) -> Result<(), StoreError> {
         let (xids, ids): (Vec<i64>, Vec<i64>) = done.iter().map(|call| (call.xid, call.id)).unzip();
-        let (refused, reasons): (Vec<i64>, Vec<&str>) =
-            refused.iter().map(|(id, reason)| (*id, &**reason)).unzip();
-        let sql = "WITH gone AS (
-                DELETE FROM sql_calls USING unnest($1::bigint[], $2::bigint[]) AS done (xid, id)
-                WHERE sql_calls.xid = done.xid AND sql_calls.id = done.id RETURNING sql_calls.*
-            )
-            INSERT INTO sql_refused (id, at, name, event_type, event_id, data, reason)
-            SELECT gone.id, at, name, event_type, event_id, data, reason
-            FROM unnest($3::bigint[], $4::text[]) AS refused (id, reason) JOIN gone ON gone.id = refused.id";
-        let removed = self.client.execute(sql, &[&xids, &ids, &refused, &reasons]).await;
+        let removed = if refused.is_empty() {
+            self.client.execute(&self.remove, &[&xids, &ids]).await
+        } else {
+            let (refused, reasons): (Vec<i64>, Vec<&str>) =
+                refused.iter().map(|(id, reason)| (*id, &**reason)).unzip();
+            self.client.execute(REFUSE, &[&xids, &ids, &refused, &reasons]).await
+        };
         removed.map_err(PostgresError::from)?;
         Ok(())
     }
