@@ -14,6 +14,13 @@ def now(session, **more):
     return {"session": session, "timeout_ms": 0} | more
 
 
+@pytest.fixture(scope="module")
+def dev():
+    """A server of its own: the tests count its polls, and nobody else has left messages for their user."""
+    with Tavern.dev() as server:
+        yield server
+
+
 @pytest.fixture
 def connection(dev):
     with Connection(dev) as connection:
