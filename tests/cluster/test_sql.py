@@ -125,7 +125,7 @@ def test_a_role_has_these_two_rights_and_no_other(world):
         shop.execute("SELECT emit('orders', 'x', '2', id => 'one')")
         until(lambda: world.queued() == 0 and world.history("chat#1") == [1], "the message is stored")
         assert world.events("orders") == [1], "an id counts once"
-        for other in ("TABLE sql_calls", "TABLE events", "SELECT sql_check_portable('1')", "SELECT bus_rotate(0, 0)", "DELETE FROM sql_calls"):
+        for other in ("TABLE sql_calls", "TABLE events", "SELECT sql_wake()", "SELECT bus_rotate(0, 0)", "DELETE FROM sql_calls"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 shop.execute(other)
 

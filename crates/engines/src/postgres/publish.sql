@@ -34,6 +34,20 @@ CREATE TABLE sql_limits (
 );
 INSERT INTO sql_limits (message_bytes, event_bytes) VALUES (65536, 65536);
 
+-- Tells the server that moves the calls. A notification makes commits wait for each other, so only a transaction that
+-- finds this server asleep sends one: the server then holds the lock alone. Otherwise the transaction shares the lock until
+-- it ends, and until then the server does not go to sleep.
+-- Like sql_check_portable, it runs as publish() and emit() do, with their search_path.
+CREATE FUNCTION sql_wake() RETURNS VOID
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock_shared(1413564464, 'sql_calls'::regclass::oid::int) THEN
+        PERFORM pg_notify('tavern_sql_' || 'sql_calls'::regclass::oid, '');
+    END IF;
+END
+$$;
+
 -- Refuses JSON that some client could not read, as the HTTP API does. Only what is cheap to find: the server that moves the calls
 -- checks everything, and keeps what it refuses in sql_refused.
 CREATE FUNCTION sql_check_portable(json TEXT) RETURNS VOID
@@ -56,9 +70,6 @@ BEGIN
 END
 $$;
 
--- At its end, each function tells the server that moves the calls. A notification makes commits wait for each other, so only a
--- transaction that finds this server asleep sends one: the server then holds the lock alone. Otherwise the transaction shares the
--- lock until it ends, and until then the server does not go to sleep.
 CREATE FUNCTION publish(channel TEXT, data JSON) RETURNS VOID
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path FROM CURRENT
@@ -84,9 +95,7 @@ BEGIN
     END IF;
     INSERT INTO sql_calls (xid, id, at, name, data)
     VALUES (txid_current(), nextval('sql_calls_id'), extract(epoch FROM clock_timestamp()) * 1000, channel, data::text);
-    IF NOT pg_try_advisory_xact_lock_shared(1413564464, 'sql_calls'::regclass::oid::int) THEN
-        PERFORM pg_notify('tavern_sql_' || 'sql_calls'::regclass::oid, '');
-    END IF;
+    PERFORM sql_wake();
 END
 $$;
 
@@ -122,11 +131,9 @@ BEGIN
     END IF;
     INSERT INTO sql_calls (xid, id, at, name, event_type, event_id, data)
     VALUES (txid_current(), nextval('sql_calls_id'), extract(epoch FROM clock_timestamp()) * 1000, topic, type, id, data::text);
-    IF NOT pg_try_advisory_xact_lock_shared(1413564464, 'sql_calls'::regclass::oid::int) THEN
-        PERFORM pg_notify('tavern_sql_' || 'sql_calls'::regclass::oid, '');
-    END IF;
+    PERFORM sql_wake();
 END
 $$;
 
 -- Only those who are granted them.
-REVOKE EXECUTE ON FUNCTION publish(TEXT, JSON), emit(TEXT, TEXT, JSON, TEXT), sql_check_portable(TEXT) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION publish(TEXT, JSON), emit(TEXT, TEXT, JSON, TEXT), sql_wake(), sql_check_portable(TEXT) FROM PUBLIC;
