@@ -271,7 +271,7 @@ impl Stage {
                 let expected = self.channels[publisher.channel].fanout;
                 self.counts.short_replies += publisher.read(expected, &mut self.scratch)?;
                 if publisher.closed {
-                    publisher.reconnect().context("a publisher came back")?;
+                    publisher.reconnect().context("a publisher cannot connect again")?;
                     self.talkers.registry().register(&mut publisher.stream, Token(index), TALKING)?;
                 }
             }
